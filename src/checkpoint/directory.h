@@ -1,0 +1,84 @@
+// The checkpoint directory: written, committed, verified, restored (design section 6, law 4).
+//
+//   SAVE_DIR/step-00001000/   model.safetensors  optimizer.h5  trainer.json  [extra files]  MANIFEST.json
+//   SAVE_DIR/latest           symbolic link to the newest, replaced by rename
+//   SAVE_DIR/best             symbolic link to the best by the chosen metric, likewise
+//
+// States of a checkpoint on disk, in order. Only the last two can be loaded:
+//   1. absent
+//   2. SAVE_DIR/.tmp-step-00001000-PID exists, incomplete: left by a killed process; removed by the next start
+//   3. all files written and fsynced, MANIFEST.json (names, sizes, XXH3 hashes) written last and fsynced
+//   4. renamed to step-00001000, SAVE_DIR fsynced: the commit. Before it there is no checkpoint, after it a whole one
+//   5. latest (and best) point to it
+// Everything here runs on one rank and throws Error(checkpoint) with the path and what was expected.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "io/safetensors.h"
+
+namespace motley::checkpoint {
+
+// What goes into a checkpoint: borrowed host memory.
+struct Contents {
+  std::vector<io::SafetensorsEntry> model;            // parameters (and buffers) under their public names
+  std::map<std::string, std::string> model_metadata;  // into the safetensors header
+  std::vector<io::SafetensorsEntry> optimizer;        // named "exp_avg/conv1.weight": groups in optimizer.h5
+  Json trainer;                                       // trainer.json, whole
+  std::map<std::string, std::string> extra_files;     // config.json, vocab.txt, ... by name
+};
+
+// Writes and commits SAVE_DIR/step-<step> and points `latest` at it; returns its path. A committed checkpoint of the
+// same step is replaced (by rename of the old one aside, then the new one in, then removal). When it throws, the
+// earlier checkpoints are as they were and the temporary directory is removed.
+std::filesystem::path write(const std::filesystem::path& save_dir, std::int64_t step, const Contents& contents);
+
+// Points SAVE_DIR/best at a committed checkpoint.
+void mark_best(const std::filesystem::path& save_dir, const std::filesystem::path& checkpoint);
+
+// Committed checkpoints of save_dir by ascending step: directories named step-<digits>. Not verified.
+struct Listed {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+};
+std::vector<Listed> list(const std::filesystem::path& save_dir);
+
+// Checks every file of the manifest: present, of the right size, of the right hash, and nothing missing. Throws
+// Error(checkpoint) naming the first file that is not as it should be.
+void verify(const std::filesystem::path& checkpoint);
+
+// The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason and left where it
+// is. nullopt when there is none at all; Error(checkpoint) when there are some and all are bad: a run must not start over silently.
+std::optional<std::filesystem::path> newest_good(const std::filesystem::path& save_dir);
+
+// Opens a verified checkpoint for reading.
+class Reader {
+ public:
+  // Verifies it first. `path` is a checkpoint directory or a link to one.
+  explicit Reader(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const Json& trainer() const { return trainer_; }
+  const io::SafetensorsFile& model() const { return model_; }
+  // Reads float32 tensors by name and checks their shapes; `wanted[i].data` is where they go (it is written to).
+  // All missing tensors, unknown ones and wrong shapes are listed in one sentence.
+  void read_model(std::span<const io::SafetensorsEntry> wanted) const;
+  void read_optimizer(std::span<const io::SafetensorsEntry> wanted) const;
+
+ private:
+  std::filesystem::path path_;
+  Json trainer_;
+  io::SafetensorsFile model_;
+};
+
+// Removes .tmp-* directories that killed processes left in save_dir. Called when a run starts.
+void remove_leftovers(const std::filesystem::path& save_dir);
+
+}  // namespace motley::checkpoint

@@ -1,0 +1,13 @@
+#include "core/json.h"
+
+namespace motley {
+
+Json parse_json(std::string_view text, const std::string& where, ExitCode code) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& problem) {
+    fail(code, "{} is not valid JSON (at byte {})", where, problem.byte);
+  }
+}
+
+}  // namespace motley

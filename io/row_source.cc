@@ -1,0 +1,1 @@
+#include "io/row_source.h"

@@ -1,0 +1,1 @@
+#include "io/window_reader.h"

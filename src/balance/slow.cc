@@ -1,0 +1,1 @@
+#include "balance/slow.h"

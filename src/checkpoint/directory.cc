@@ -1,0 +1,1 @@
+#include "checkpoint/directory.h"

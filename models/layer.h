@@ -41,8 +41,8 @@ class Layer {
   // gradients go to the parameter store.
   virtual void backward(const Pass& pass, ConstView x, ConstView y, ConstView saved, View dy, View dx) = 0;
 
-  // Elements of the gradient arena that are final once this layer and all behind it have run backward; 0 for a layer without
-  // parameters, which finishes nothing.
+  // Elements of the gradient arena that are final once this layer and all behind it have run backward; 0 for
+  // a layer without parameters, which finishes nothing.
   virtual std::size_t gradients_finished() const { return 0; }
 };
 

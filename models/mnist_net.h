@@ -1,4 +1,5 @@
-// HetSeq's MNIST network (the one of PyTorch's MNIST example): 28x28x1 images, 10 classes, 1,199,882 parameters.
+// HetSeq's MNIST network (the one of PyTorch's MNIST example): 28x28x1 images, 10 classes, 1,199,882
+// parameters.
 #pragma once
 
 #include <memory>

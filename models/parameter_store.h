@@ -1,9 +1,10 @@
 // All parameters of a model in one contiguous float32 arena, their gradients in a second, optimizer state in
 // further ones of the same layout.
 //
-// The arena is laid out in the order in which the backward pass finishes parameters, which is the reverse of the
-// order in which the forward pass uses (and registers) them: a bucket of finished gradients is a slice. Each parameter
-// starts on a 64-byte boundary; the padding between them is zero and stays zero, since its gradient is.
+// The arena is laid out in the order in which the backward pass finishes parameters, which is the reverse of
+// the order in which the forward pass uses (and registers) them: a bucket of finished gradients is a slice.
+// Each parameter starts on a 64-byte boundary; the padding between them is zero and stays zero, since its
+// gradient is.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace motley {
 
-// How a parameter starts. Drawn by counted randomness from (seed, index of the parameter, element): every rank
-// draws the same without communicating.
+// How a parameter starts. Drawn by counted randomness from (seed, index of the parameter, element): every
+// rank draws the same without communicating.
 struct Initializer {
   enum class Kind : std::uint8_t { zeros, ones, uniform };
   Kind kind = Kind::zeros;
@@ -59,8 +60,8 @@ class ParameterStore {
   View values() const;     // [arena_elements]
   View gradients() const;  // [arena_elements]
 
-  // Elements at the start of the arena whose gradients are final once the backward pass has finished parameter
-  // `index` and all that were registered after it.
+  // Elements at the start of the arena whose gradients are final once the backward pass has finished
+  // parameter `index` and all that were registered after it.
   std::size_t finished_through(int index) const;
 
  private:

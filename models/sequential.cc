@@ -17,7 +17,9 @@ void Sequential::add(std::unique_ptr<Layer> layer) {
 
 namespace {
 
-std::size_t float_bytes(const Shape& shape) { return static_cast<std::size_t>(shape.elements()) * sizeof(float); }
+std::size_t float_bytes(const Shape& shape) {
+  return static_cast<std::size_t>(shape.elements()) * sizeof(float);
+}
 
 }  // namespace
 

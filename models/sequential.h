@@ -20,10 +20,12 @@ class Sequential {
 
   // Device memory that one sample of a micro-batch takes.
   std::size_t bytes_per_sample(bool training) const;
-  // Memory for micro-batches of up to max_batch samples. Training keeps every activation; evaluation only two.
+  // Memory for micro-batches of up to max_batch samples. Training keeps every activation; evaluation only
+  // two.
   void allocate(Backend& backend, std::int64_t max_batch, bool training);
 
-  // x [n, input]; returns the output [n, output], valid until the next call. x must stay until backward() is done.
+  // x [n, input]; returns the output [n, output], valid until the next call. x must stay until backward() is
+  // done.
   View forward(const Pass& pass, ConstView x);
   // After a forward() of the same rows with memory for training. dy [n, output] is overwritten.
   void backward(const Pass& pass, ConstView x, View dy, const GradientsDone& done);

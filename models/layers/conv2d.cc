@@ -5,7 +5,8 @@ namespace {
 
 class Conv2dLayer final : public Layer {
  public:
-  Conv2dLayer(ParameterStore& store, const std::string& name, const ConvSpec& spec) : store_(store), spec_(spec) {
+  Conv2dLayer(ParameterStore& store, const std::string& name, const ConvSpec& spec)
+      : store_(store), spec_(spec) {
     const Conv2d& g = spec.geometry;
     const std::int64_t fan_in = spec.in_channels / g.groups * g.kernel_h * g.kernel_w;
     weight_ = store.add(name + ".weight",
@@ -30,7 +31,8 @@ class Conv2dLayer final : public Layer {
   void backward(const Pass& pass, ConstView x, ConstView y, ConstView /*saved*/, View dy, View dx) override {
     if (spec_.activation == Activation::relu) pass.backend.relu_backward(y, dy, dy);
     const View dbias = bias_ < 0 ? View{} : store_.gradient(bias_);
-    pass.backend.conv2d_backward_weights(spec_.geometry, x, dy, store_.gradient(weight_), dbias, pass.accumulate);
+    pass.backend.conv2d_backward_weights(spec_.geometry, x, dy, store_.gradient(weight_), dbias,
+                                         pass.accumulate);
     if (!dx.empty()) pass.backend.conv2d_backward_data(spec_.geometry, dy, store_.value(weight_), dx);
   }
 

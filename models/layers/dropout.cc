@@ -18,14 +18,16 @@ class DropoutLayer final : public Layer {
     if (pass.training) apply(pass, x, y);
   }
 
-  void backward(const Pass& pass, ConstView /*x*/, ConstView /*y*/, ConstView /*saved*/, View dy, View dx) override {
+  void backward(const Pass& pass, ConstView /*x*/, ConstView /*y*/, ConstView /*saved*/, View dy,
+                View dx) override {
     apply(pass, dy, dx);
   }
 
  private:
   void apply(const Pass& pass, ConstView from, View to) const {
     if (probability_ == 0) return;
-    const DropoutMask mask{RandomKey(pass.seed, Purpose::dropout, index_, pass.step), pass.first_slot, probability_};
+    const DropoutMask mask{RandomKey(pass.seed, Purpose::dropout, index_, pass.step), pass.first_slot,
+                           probability_};
     if (channels_) {
       pass.backend.dropout_channels(mask, from, to);
     } else {

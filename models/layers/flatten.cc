@@ -14,7 +14,8 @@ class FlattenLayer final : public Layer {
     pass.backend.nhwc_to_nchw(x, y.reshaped(channels_first(x.shape)));
   }
 
-  void backward(const Pass& pass, ConstView x, ConstView /*y*/, ConstView /*saved*/, View dy, View dx) override {
+  void backward(const Pass& pass, ConstView x, ConstView /*y*/, ConstView /*saved*/, View dy,
+                View dx) override {
     if (!dx.empty()) pass.backend.nchw_to_nhwc(dy.reshaped(channels_first(x.shape)), dx);
   }
 
@@ -24,6 +25,8 @@ class FlattenLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_flatten() { return std::make_unique<FlattenLayer>(); }
+std::unique_ptr<Layer> make_flatten() {
+  return std::make_unique<FlattenLayer>();
+}
 
 }  // namespace motley

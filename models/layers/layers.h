@@ -10,7 +10,8 @@
 namespace motley {
 
 // Convolution with optional fused ReLU. Input and output [height, width, channels]; weight
-// [out_channels, in_channels / groups, kernel_h, kernel_w], bias [out_channels]; initialised as PyTorch's Conv2d.
+// [out_channels, in_channels / groups, kernel_h, kernel_w], bias [out_channels]; initialised as PyTorch's
+// Conv2d.
 struct ConvSpec {
   std::int64_t in_channels = 0, out_channels = 0;
   Conv2d geometry;

@@ -5,8 +5,8 @@ namespace {
 
 class LinearLayer final : public Layer {
  public:
-  LinearLayer(ParameterStore& store, const std::string& name, std::int64_t in_features, std::int64_t out_features,
-              Activation activation)
+  LinearLayer(ParameterStore& store, const std::string& name, std::int64_t in_features,
+              std::int64_t out_features, Activation activation)
       : store_(store), in_features_(in_features), out_features_(out_features), activation_(activation) {
     weight_ = store.add(name + ".weight", Shape{out_features, in_features}, Initializer::fan_in(in_features));
     bias_ = store.add(name + ".bias", Shape{out_features}, Initializer::fan_in(in_features));
@@ -24,7 +24,8 @@ class LinearLayer final : public Layer {
   void backward(const Pass& pass, ConstView x, ConstView y, ConstView /*saved*/, View dy, View dx) override {
     // y may have been through an in-place dropout since: where that zeroed it, dy is zero already.
     if (activation_ == Activation::relu) pass.backend.relu_backward(y, dy, dy);
-    pass.backend.linear_backward_weights(x, dy, store_.gradient(weight_), store_.gradient(bias_), pass.accumulate);
+    pass.backend.linear_backward_weights(x, dy, store_.gradient(weight_), store_.gradient(bias_),
+                                         pass.accumulate);
     if (!dx.empty()) pass.backend.linear_backward_data(dy, store_.value(weight_), dx);
   }
 

@@ -33,6 +33,8 @@ class MaxPool2dLayer final : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> make_max_pool2d(const Pool2d& pool) { return std::make_unique<MaxPool2dLayer>(pool); }
+std::unique_ptr<Layer> make_max_pool2d(const Pool2d& pool) {
+  return std::make_unique<MaxPool2dLayer>(pool);
+}
 
 }  // namespace motley

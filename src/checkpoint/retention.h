@@ -26,8 +26,9 @@ struct RetentionOptions {
 std::vector<std::int64_t> to_remove(const std::vector<Kept>& present, const RetentionOptions& options,
                                     std::int64_t best_step);
 
-// Applies it to a directory: reads the kinds from the trainer.json files and `best`, removes what to_remove() names,
-// each by rename to a .tmp- name first, so that a kill in the middle leaves no half checkpoint. Checkpoints that cannot be read are left alone.
+// Applies it to a directory: reads the kinds from the trainer.json files and `best`, removes what to_remove()
+// names, each by rename to a .tmp- name first, so that a kill in the middle leaves no half checkpoint.
+// Checkpoints that cannot be read are left alone.
 void apply_retention(const std::filesystem::path& save_dir, const RetentionOptions& options);
 
 }  // namespace motley::checkpoint

@@ -16,8 +16,8 @@ namespace motley::comm {
 
 class Communicator {
  public:
-  // A private duplicate of `parent` (so that threads with communicators of their own never mix messages), with
-  // `timeout_s` as the deadline of every wait.
+  // A private duplicate of `parent` (so that threads with communicators of their own never mix messages),
+  // with `timeout_s` as the deadline of every wait.
   explicit Communicator(MPI_Comm parent, double timeout_s = 600);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -29,7 +29,8 @@ class Communicator {
   double timeout_s() const { return timeout_s_; }
   const std::string& host() const { return host_; }
 
-  // Each call says what it is for ("the plan of window 12"): the words appear in the sentence when it is late.
+  // Each call says what it is for ("the plan of window 12"): the words appear in the sentence when it is
+  // late.
   void barrier(const char* what) const;
   void broadcast(void* data, std::size_t bytes, int root, const char* what) const;
   std::string broadcast(std::string text, int root, const char* what) const;
@@ -53,8 +54,8 @@ class Communicator {
   std::string host_;
 };
 
-// OpenMP threads that this rank should use: its allowed processors divided by the ranks on this host that share
-// them, at least 1. Collective over `world`.
+// OpenMP threads that this rank should use: its allowed processors divided by the ranks on this host that
+// share them, at least 1. Collective over `world`.
 int threads_per_rank(const Communicator& world);
 
 }  // namespace motley::comm

@@ -22,8 +22,8 @@ namespace motley::comm {
 
 class GradientReducer {
  public:
-  // `bucket_bytes`: no bucket is larger, except that the last may be up to half as large again rather than leave
-  // a tiny one behind. Collective over `world`.
+  // `bucket_bytes`: no bucket is larger, except that the last may be up to half as large again rather than
+  // leave a tiny one behind. Collective over `world`.
   GradientReducer(const Communicator& world, std::size_t elements, std::size_t bucket_bytes);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -48,9 +48,9 @@ class GradientReducer {
 
   std::mutex mutex_;
   std::condition_variable wake_driver_, wake_owner_;
-  std::size_t next_bucket_ = 0;    // the first that ready_up_to has not released yet
-  std::size_t released_ = 0;       // buckets that the driver may reduce
-  std::size_t reduced_ = 0;        // buckets that are done
+  std::size_t next_bucket_ = 0;  // the first that ready_up_to has not released yet
+  std::size_t released_ = 0;     // buckets that the driver may reduce
+  std::size_t reduced_ = 0;      // buckets that are done
   std::exception_ptr failure_;
   bool stop_ = false;
   std::thread driver_;

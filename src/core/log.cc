@@ -42,14 +42,20 @@ void set_rank(int rank, int size) {
   g_size = size;
 }
 
-void set_open_line(bool open) { g_open_line = open; }
+void set_open_line(bool open) {
+  g_open_line = open;
+}
 
 void write_info(std::string_view message) {
   if (g_rank.load() == 0) emit("", message);
 }
 
-void write_warning(std::string_view message) { emit("warning: ", message); }
+void write_warning(std::string_view message) {
+  emit("warning: ", message);
+}
 
-void write_error(std::string_view message) { emit("error: ", message); }
+void write_error(std::string_view message) {
+  emit("error: ", message);
+}
 
 }  // namespace motley::log

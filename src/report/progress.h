@@ -1,5 +1,5 @@
-// What a person sees while it runs, on standard output of rank 0. On a terminal: one line, redrawn in place. Elsewhere,
-// or with --no-progress-bar: a plain line per interval.
+// What a person sees while it runs, on standard output of rank 0. On a terminal: one line, redrawn in place.
+// Elsewhere, or with --no-progress-bar: a plain line per interval.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,11 @@ class Progress {
   bool line_open_ = false;
 };
 
-// The texts, apart from the terminal: what step() prints, for `columns` wide terminals (0: unlimited). Each rank's share of the step spent working
-// is shown as "work 97 95 99 31 %"; with more ranks than fit, the least, the median and the most busy rank.
-std::string progress_text(const StepRecord& record, const RunLength& length, double seconds_left, int columns);
+// The texts, apart from the terminal: what step() prints, for `columns` wide terminals (0: unlimited). Each
+// rank's share of the step spent working is shown as "work 97 95 99 31 %"; with more ranks than fit, the
+// least, the median and the most busy rank.
+std::string progress_text(const StepRecord& record, const RunLength& length, double seconds_left,
+                          int columns);
 std::string valid_text(const ValidRecord& record);
 // "3:07", "2:15:00", "4 d 3 h"
 std::string duration_text(double seconds);

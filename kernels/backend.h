@@ -57,20 +57,20 @@ struct DropoutMask {
   double probability = 0;  // 0 <= probability < 1; kept values are scaled by 1 / (1 - probability)
 };
 
-// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation).
+// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double, because PyTorch
+// derives 1 - beta and the bias corrections from doubles: float32 betas would make 1 - beta2 wrong by 1e-5.
 struct SgdOptions {
-  float lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
+  double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   bool first_step = false;  // the momentum buffer starts as the gradient itself, as PyTorch does
 };
 struct AdamOptions {
-  float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
-  bool decoupled =
-      false;  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
-  std::int64_t step = 1;  // counts from 1, for the bias correction
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled = false;  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
+  std::int64_t step = 1;   // counts from 1, for the bias correction
 };
 struct AdadeltaOptions {
-  float lr = 1, rho = 0.9f, eps = 1e-6f, weight_decay = 0;
+  double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
 };
 
 class Backend {

@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 : "${root:?set by the script that sources lib.sh}"
-program=${0##*/}
+program=$(basename "$(cd "$(dirname "$0")" && pwd)")/${0##*/} # jobs/quickstart, tests/run
 
 say() { printf '%s\n' "$*"; }
 warn() { printf '%s: %s\n' "$program" "$*" >&2; }

@@ -41,19 +41,19 @@ test::ReferenceBatch formula_batch(std::int64_t n) {
 }
 
 // The network on the CPU backend, fed in micro-batches of the given sizes.
-struct Run {
+struct Outcome {
   std::vector<double> logits;
   double loss_sum = 0;
   std::map<std::string, std::vector<double>> gradients;
   test::ReferenceParameters parameters;
 };
 
-Run run(const std::vector<std::int64_t>& micro_batches, bool training = true) {
+Outcome run_network(const std::vector<std::int64_t>& micro_batches, bool training = true) {
   const std::unique_ptr<Backend> backend = make_cpu_backend(2);
   const std::unique_ptr<ImageNetwork> network = make_mnist_net();
   network->parameters.allocate(*backend, true);
   network->body.allocate(*backend, batch_size, true);
-  Run result;
+  Outcome result;
   for (std::size_t i = 0; i < network->parameters.all().size(); ++i) {
     const std::vector<float> values = formula_weights(network->parameters.all()[i], i);
     const View view = network->parameters.value(static_cast<int>(i));
@@ -119,7 +119,7 @@ TEST(MnistNet, has_the_parameters_of_hetseqs_network) {
 TEST(MnistNet, equals_pytorch_with_dropout) {
   std::ifstream file(test::source_path("golden/mnist_net.json"));
   const auto golden = nlohmann::json::parse(file);
-  const Run ours = run({batch_size});
+  const Outcome ours = run_network({batch_size});
   EXPECT_LT(relative_distance(ours.logits, golden["logits"].get<std::vector<double>>()), 1e-5);
   EXPECT_NEAR(ours.loss_sum, golden["loss_sum"].get<double>(), 1e-5 * golden["loss_sum"].get<double>());
   for (const auto& [name, gradient] : ours.gradients) {
@@ -137,7 +137,7 @@ TEST(MnistNet, equals_pytorch_with_dropout) {
 }
 
 TEST(MnistNet, equals_the_float64_reference_in_every_gradient) {
-  const Run ours = run({batch_size});
+  const Outcome ours = run_network({batch_size});
   const test::ReferenceResult reference = test::reference_mnist(ours.parameters, formula_batch(batch_size));
   EXPECT_LT(relative_distance(ours.logits, reference.logits), 1e-5);
   for (const auto& [name, gradient] : ours.gradients) {
@@ -146,9 +146,9 @@ TEST(MnistNet, equals_the_float64_reference_in_every_gradient) {
 }
 
 TEST(MnistNet, is_the_same_however_the_batch_is_cut) {
-  const Run whole = run({5});
+  const Outcome whole = run_network({5});
   for (const std::vector<std::int64_t>& cut : {std::vector<std::int64_t>{1, 1, 1, 1, 1}, {3, 2}, {1, 4}}) {
-    const Run parts = run(cut);
+    const Outcome parts = run_network(cut);
     EXPECT_LT(relative_distance(parts.logits, whole.logits), 1e-6);
     for (const auto& [name, gradient] : parts.gradients) {
       EXPECT_LT(relative_distance(gradient, whole.gradients.at(name)), 1e-5) << name;
@@ -157,7 +157,7 @@ TEST(MnistNet, is_the_same_however_the_batch_is_cut) {
 }
 
 TEST(MnistNet, drops_nothing_in_evaluation) {
-  const Run ours = run({batch_size}, false);
+  const Outcome ours = run_network({batch_size}, false);
   test::ReferenceBatch batch = formula_batch(batch_size);
   batch.dropout = false;
   EXPECT_LT(relative_distance(ours.logits, test::reference_mnist(ours.parameters, batch).logits), 1e-5);

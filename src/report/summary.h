@@ -21,10 +21,16 @@ class Summary {
   double imbalance() const;
   double lost_fraction() const;
 
-  // For people; several lines. When more than 5 % of rank-time was lost waiting, a NOTE says which rank was
-  // slowest and what would divide the work better: the --weights (small whole numbers) that follow from the
-  // measured speeds (n / compute_s) of the run, with `policy` and `weights` as they were used, or, when the
-  // shares are already right and the rest is communication or the reader, that.
+  // For people; several lines. When more than 5 % of rank-time was lost waiting, a NOTE says which of three
+  // causes is the largest, and what would help:
+  //   shares          = (busiest rank's compute_s - mean compute_s) / wall time, of the sums over the run:
+  //   one rank was
+  //                     always waited for. Gives the --weights that follow from the measured speeds (n /
+  //                     compute_s).
+  //   changing speeds = imbalance * mean compute_s / wall time - shares: ranks took turns in being the
+  //   slowest in common       = lost - the two above: what the busiest rank waits too, for communication or
+  //   for data
+  // `policy` is the --policy that was used.
   std::string text(const std::string& policy) const;
 
   // Speeds in samples per second of compute, one per rank; 0 for a rank that never had work.

@@ -220,7 +220,7 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
     }
     const auto option =
         std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
-    if (found.unregistered || option == options_.end()) fail_unknown(name, where);
+    if (option == options_.end()) fail_unknown(name, where);
     if (std::find(seen.begin(), seen.end(), name) != seen.end()) {
       fail(ExitCode::usage, "{}--{} was given twice", where, name);
     }

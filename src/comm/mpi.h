@@ -14,8 +14,9 @@ namespace motley::comm {
 //
 // The destructor waits until every rank has come to its end, because mpirun kills the others as soon as one
 // rank ends with a code that is not 0: print what is to be said before the session ends. When a rank does not
-// come within the timeout the job ends with ExitCode::communication. After it SIGTERM is ignored, so that
-// each rank's own exit code is what is delivered.
+// come within the timeout the job ends with ExitCode::communication; a failure that only this rank knows of
+// must therefore become abort_job() while the session lives. After it SIGTERM is ignored, so that each rank's
+// own exit code is what is delivered.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "core/files.h"
-#include "hdf5_files.h"
 #include "io/hdf5_rows.h"
 #include "support/paths.h"
+#include "test_files.h"
 
 namespace motley::io {
 namespace {

@@ -14,9 +14,9 @@ struct ImageSet {
   std::int64_t height = 0, width = 0, channels = 0;
 };
 
-// Opens `path` on this rank alone and describes it. Throws Error(input) with file, data set and what was expected:
-// missing or unreadable file, not HDF5, `images` or `labels` missing (the sentence lists what is there), wrong
-// type or number of dimensions, lengths that differ, no samples.
+// Opens `path` on this rank alone and describes it. Throws Error(input) with file, data set and what was
+// expected: missing or unreadable file, not HDF5, `images` or `labels` missing (the sentence lists what is
+// there), wrong type or number of dimensions, lengths that differ, no samples.
 ImageSet describe_image_set(const std::string& path);
 
 // Reads the labels [first, first + count) and throws Error(input) naming the row when one is outside
@@ -26,8 +26,8 @@ void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count,
 // Writes a packed image set: contiguous, little-endian. `write_rows` style streaming keeps memory small.
 class ImageSetWriter {
  public:
-  // Writes to path + ".tmp-PID" until finish(), which flushes, fsyncs and renames: a file of that name is whole.
-  // A writer that is destroyed without finish() removes what it wrote.
+  // Writes to path + ".tmp-PID" until finish(), which flushes, fsyncs and renames: a file of that name is
+  // whole. A writer that is destroyed without finish() removes what it wrote.
   ImageSetWriter(const std::string& path, std::uint64_t samples, std::int64_t height, std::int64_t width,
                  std::int64_t channels);
   ~ImageSetWriter();

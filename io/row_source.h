@@ -13,11 +13,11 @@ namespace motley::io {
 
 // One HDF5 data set, seen row by row along its first dimension.
 struct Field {
-  std::string name;                // "images"
-  DType dtype = DType::u8;         // little-endian in the file
-  Shape row;                       // shape of one row; rank 0 for a scalar per sample
-  bool packed = true;              // contiguous and uncompressed: row i lies at file_offset + i * row_bytes()
-  std::uint64_t file_offset = 0;   // of row 0, when packed
+  std::string name;               // "images"
+  DType dtype = DType::u8;        // little-endian in the file
+  Shape row;                      // shape of one row; rank 0 for a scalar per sample
+  bool packed = true;             // contiguous and uncompressed: row i lies at file_offset + i * row_bytes()
+  std::uint64_t file_offset = 0;  // of row 0, when packed
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(row.elements()) * size_of(dtype); }
 };

@@ -27,9 +27,9 @@ struct SafetensorsEntry {
 void write_safetensors(const std::filesystem::path& path, std::span<const SafetensorsEntry> tensors,
                        const std::map<std::string, std::string>& metadata, ExitCode code);
 
-// A strict reader: a header that is truncated, too long, not JSON, names a tensor twice, has an unknown dtype, a
-// shape that does not match its bytes, overlapping or out-of-file ranges or holes, is an Error(code) that says
-// which tensor and what was expected.
+// A strict reader: a header that is truncated, too long, not JSON, names a tensor twice, has an unknown
+// dtype, a shape that does not match its bytes, overlapping or out-of-file ranges or holes, is an Error(code)
+// that says which tensor and what was expected.
 class SafetensorsFile {
  public:
   SafetensorsFile(const std::filesystem::path& path, ExitCode code);

@@ -1,8 +1,10 @@
 // Fetches the rows of a window, one window ahead of the compute, in a thread of its own.
 //
-// Packed files are read by MPI-IO directly: one MPI_File_read_all per field with an indexed type over the sorted
-// rows, on a communicator that belongs to the reader. HDF5 selections are not used for this: building one by
-// point or row is quadratic. Chunked or compressed files are read by independent HDF5 reads of whole row blocks.
+// Packed files are read by MPI-IO directly: per field, a file view of an indexed type over the sorted rows,
+// on a communicator that belongs to the reader (collectively, where the MPI library does that right:
+// io/mpi_file.h). HDF5 selections are not used for this: building one by point or row is quadratic. Chunked,
+// compressed or big-endian data sets are read by independent HDF5 reads of whole row blocks, and fields with
+// tiny rows, such as labels, are read once and held (io/field_reader.h).
 #pragma once
 
 #include <mpi.h>
@@ -33,13 +35,13 @@ class WindowReader {
   WindowReader(const WindowReader&) = delete;
   WindowReader& operator=(const WindowReader&) = delete;
 
-  // Starts reading `rows` (each < source.rows; repeats allowed; may be empty). Collective in the sense that every
-  // rank must ask for as many windows in the same order. At most two windows may be outstanding.
+  // Starts reading `rows` (each < source.rows; repeats allowed; may be empty). Collective in the sense that
+  // every rank must ask for as many windows in the same order. At most two windows may be outstanding.
   void request(std::vector<std::uint64_t> rows);
 
   // The oldest window asked for; blocks until it is read, at most timeout_s. Throws Error(input) when this
-  // rank's read failed (file, offset, what MPI said; a short read is one), Error(communication) when it did not
-  // come in time. blocked_s, unless null, receives how long the caller waited.
+  // rank's read failed (file, offset, what MPI said; a short read is one), Error(communication) when it did
+  // not come in time. blocked_s, unless null, receives how long the caller waited.
   Window take(double timeout_s, double* blocked_s = nullptr);
 
  private:

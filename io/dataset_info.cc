@@ -1,0 +1,175 @@
+#include "io/dataset_info.h"
+
+#include <array>
+
+#include "core/error.h"
+#include "io/hdf5.h"
+
+namespace motley::io {
+namespace {
+
+struct ElementType {
+  std::optional<DType> dtype;
+  std::string text;
+  bool as_in_memory = false;  // the bytes in the file are those of the dtype on a little-endian machine
+};
+
+std::optional<DType> integer_dtype(std::size_t bytes, bool is_signed) {
+  switch (bytes) {
+    case 1:
+      return is_signed ? DType::i8 : DType::u8;
+    case 2:
+      return is_signed ? DType::i16 : DType::u16;
+    case 4:
+      return is_signed ? DType::i32 : DType::u32;
+    case 8:
+      return is_signed ? DType::i64 : DType::u64;
+    default:
+      return std::nullopt;
+  }
+}
+
+ElementType describe_integer(hid_t type) {
+  const std::size_t bytes = H5Tget_size(type);
+  ElementType element;
+  element.dtype = integer_dtype(bytes, H5Tget_sign(type) == H5T_SGN_2);
+  if (!element.dtype) return {std::nullopt, fmt::format("{}-byte integer", bytes), false};
+  const bool whole = H5Tget_precision(type) == 8 * bytes && H5Tget_offset(type) == 0;
+  const bool big_endian = bytes > 1 && H5Tget_order(type) == H5T_ORDER_BE;
+  element.text = name_of(*element.dtype);
+  if (big_endian) element.text += " (big-endian)";
+  if (!whole) element.text += fmt::format(" ({} bits used)", H5Tget_precision(type));
+  element.as_in_memory = whole && !big_endian;
+  return element;
+}
+
+ElementType describe_float(hid_t type) {
+  if (H5Tequal(type, H5T_IEEE_F32LE) > 0) return {DType::f32, "float32", true};
+  if (H5Tequal(type, H5T_IEEE_F64LE) > 0) return {DType::f64, "float64", true};
+  if (H5Tequal(type, H5T_IEEE_F32BE) > 0) return {DType::f32, "float32 (big-endian)", false};
+  if (H5Tequal(type, H5T_IEEE_F64BE) > 0) return {DType::f64, "float64 (big-endian)", false};
+  return {std::nullopt, fmt::format("float of {} bits", 8 * H5Tget_size(type)), false};
+}
+
+ElementType describe_type(hid_t type) {
+  switch (H5Tget_class(type)) {
+    case H5T_INTEGER:
+      return describe_integer(type);
+    case H5T_FLOAT:
+      return describe_float(type);
+    case H5T_STRING:
+      return {std::nullopt, "string", false};
+    case H5T_COMPOUND:
+      return {std::nullopt, "compound", false};
+    case H5T_ENUM:
+      return {std::nullopt, "enumeration or boolean", false};
+    case H5T_ARRAY:
+      return {std::nullopt, "array", false};
+    case H5T_VLEN:
+      return {std::nullopt, "variable-length", false};
+    case H5T_BITFIELD:
+      return {std::nullopt, "bit field", false};
+    case H5T_OPAQUE:
+      return {std::nullopt, "opaque", false};
+    case H5T_REFERENCE:
+      return {std::nullopt, "reference", false};
+    default:
+      return {std::nullopt, "unknown type", false};
+  }
+}
+
+std::string bracketed(const std::vector<std::uint64_t>& values) {
+  return fmt::format("[{}]", fmt::join(values, ", "));
+}
+
+// ", gzip 4, shuffle"; notes in `info` a filter that cannot be undone here.
+std::string describe_filters(hid_t creation, DatasetInfo& info) {
+  std::string text;
+  const int count = H5Pget_nfilters(creation);
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0, config = 0;
+    std::array<unsigned, 8> values{};
+    std::size_t value_count = values.size();
+    std::array<char, 64> name{};
+    const H5Z_filter_t id = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &value_count,
+                                           values.data(), name.size() - 1, name.data(), &config);
+    if (id < 0) continue;
+    std::string filter = name[0] != '\0' ? name.data() : fmt::format("filter {}", id);
+    if (id == H5Z_FILTER_DEFLATE) filter = fmt::format("gzip {}", value_count > 0 ? values[0] : 0);
+    if (id == H5Z_FILTER_SHUFFLE) filter = "shuffle";
+    if (id == H5Z_FILTER_FLETCHER32) filter = "checksum";
+    if (H5Zfilter_avail(id) <= 0 && info.missing_filter.empty()) info.missing_filter = filter;
+    text += ", " + filter;
+  }
+  return text;
+}
+
+void describe_layout(hid_t dataset, hid_t creation, bool as_in_memory, DatasetInfo& info) {
+  switch (H5Pget_layout(creation)) {
+    case H5D_COMPACT:
+      info.layout = "compact (inside the object header)";
+      return;
+    case H5D_VIRTUAL:
+      info.layout = "virtual (assembled from other data sets)";
+      return;
+    case H5D_CHUNKED: {
+      std::vector<hsize_t> chunk(info.extents.size());
+      const int rank = H5Pget_chunk(creation, static_cast<int>(chunk.size()), chunk.data());
+      if (rank == static_cast<int>(chunk.size())) info.chunk.assign(chunk.begin(), chunk.end());
+      info.layout = "chunks of " + bracketed(info.chunk) + describe_filters(creation, info);
+      return;
+    }
+    case H5D_CONTIGUOUS: {
+      if (H5Pget_external_count(creation) > 0) {
+        info.layout = "contiguous, in external files";
+        return;
+      }
+      info.layout = "contiguous";
+      // A data set to which nothing was ever written has no place in the file.
+      const haddr_t offset = H5Dget_offset(dataset);
+      info.packed = as_in_memory && offset != HADDR_UNDEF;
+      if (info.packed) info.file_offset = offset;
+      return;
+    }
+    default:
+      info.layout = "unknown layout";
+  }
+}
+
+}  // namespace
+
+std::string DatasetInfo::shape() const {
+  return bracketed(extents);
+}
+
+Field DatasetInfo::as_field() const {
+  MOTLEY_CHECK(dtype && !extents.empty());
+  Field field{name, *dtype, {}, packed, file_offset};
+  for (std::size_t i = 1; i < extents.size(); ++i) field.row.append(static_cast<std::int64_t>(extents[i]));
+  return field;
+}
+
+DatasetInfo describe_dataset(hid_t dataset, const std::string& path, const std::string& name) {
+  const Hdf5Lock lock;
+  const std::string where = fmt::format("{}, data set `{}`", path, name);
+  DatasetInfo info;
+  info.name = name;
+
+  const Hdf5Handle type(MOTLEY_HDF5(where, ExitCode::input, H5Dget_type(dataset)), H5Tclose);
+  const ElementType element = describe_type(type.get());
+  info.dtype = element.dtype;
+  info.type = element.text;
+
+  const Hdf5Handle space(MOTLEY_HDF5(where, ExitCode::input, H5Dget_space(dataset)), H5Sclose);
+  const int rank = MOTLEY_HDF5(where, ExitCode::input, H5Sget_simple_extent_ndims(space.get()));
+  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
+  MOTLEY_HDF5(where, ExitCode::input, H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr));
+  info.extents.assign(extents.begin(), extents.end());
+
+  const Hdf5Handle creation(MOTLEY_HDF5(where, ExitCode::input, H5Dget_create_plist(dataset)), H5Pclose);
+  describe_layout(dataset, creation.get(), element.as_in_memory, info);
+  info.stored_bytes = H5Dget_storage_size(dataset);
+  return info;
+}
+
+}  // namespace motley::io

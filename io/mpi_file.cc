@@ -1,0 +1,191 @@
+#include "io/mpi_file.h"
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+
+namespace motley::io {
+namespace {
+
+// A committed indexed type of bytes.
+class BlockType {
+ public:
+  explicit BlockType(std::span<const Block> blocks) {
+    std::vector<int> lengths(blocks.size());
+    std::vector<MPI_Aint> offsets(blocks.size());
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      MOTLEY_CHECK(blocks[i].bytes <= INT_MAX);
+      lengths[i] = static_cast<int>(blocks[i].bytes);
+      offsets[i] = static_cast<MPI_Aint>(blocks[i].offset);
+    }
+    check_mpi_call(MPI_Type_create_hindexed(static_cast<int>(blocks.size()), lengths.data(), offsets.data(),
+                                            MPI_BYTE, &type_),
+                   "MPI_Type_create_hindexed");
+    check_mpi_call(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  ~BlockType() {
+    if (type_ != MPI_DATATYPE_NULL) MPI_Type_free(&type_);
+  }
+  BlockType(const BlockType&) = delete;
+  BlockType& operator=(const BlockType&) = delete;
+  MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+bool this_library_reads_right() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  return collective_reads_are_right(version, std::getenv("OMPI_MCA_fbtl_posix_read_datasieving"));
+}
+
+}  // namespace
+
+bool collective_reads_are_right(const std::string& library_version, const char* read_datasieving) {
+  const std::string_view sieving = read_datasieving == nullptr ? "" : read_datasieving;
+  if (sieving == "0" || sieving == "false") return true;
+  const std::string_view affected = "Open MPI v4.1.";
+  if (!library_version.starts_with(affected)) return true;
+  const std::string patch = library_version.substr(affected.size());
+  return std::atoi(patch.c_str()) > 4;
+}
+
+std::string mpi_message(int result) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(result, text, &length) != MPI_SUCCESS) return fmt::format("MPI error {}", result);
+  return {text, static_cast<std::size_t>(length)};
+}
+
+void check_mpi_call(int result, const char* call) {
+  if (result != MPI_SUCCESS) fail(ExitCode::communication, "{} failed: {}", call, mpi_message(result));
+}
+
+OwnCommunicator::OwnCommunicator(MPI_Comm parent) {
+  check_mpi_call(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(comm_, &rank_);
+  MPI_Comm_size(comm_, &size_);
+}
+
+OwnCommunicator::~OwnCommunicator() {
+  if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
+}
+
+void OwnCommunicator::agree(const std::function<void()>& work) const {
+  std::optional<Error> mine;
+  try {
+    work();
+  } catch (const Error& error) {
+    mine = error;
+  } catch (const std::exception& error) {
+    mine.emplace(ExitCode::internal, error.what());
+  }
+  int first_failed = mine ? rank_ : size_;
+  check_mpi_call(MPI_Allreduce(MPI_IN_PLACE, &first_failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+  if (first_failed == size_) return;
+
+  int all_failed = mine ? 1 : 0;
+  check_mpi_call(MPI_Allreduce(MPI_IN_PLACE, &all_failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+  std::string sentence = mine ? mine->what() : "";
+  int header[2] = {mine ? static_cast<int>(mine->code()) : 0, static_cast<int>(sentence.size())};
+  check_mpi_call(MPI_Bcast(header, 2, MPI_INT, first_failed, comm_), "MPI_Bcast");
+  sentence.resize(static_cast<std::size_t>(header[1]));
+  check_mpi_call(MPI_Bcast(sentence.data(), header[1], MPI_CHAR, first_failed, comm_), "MPI_Bcast");
+  if (all_failed == 0) sentence = fmt::format("on rank {}: {}", first_failed, sentence);
+  throw Error(static_cast<ExitCode>(header[0]), sentence);
+}
+
+bool wait_napping(MPI_Request* request, const std::atomic<bool>& give_up) {
+  using std::chrono::microseconds;
+  constexpr int tests_without_nap = 16;
+  constexpr microseconds longest_nap(500);
+  microseconds nap(20);
+  for (int tests = 0;; ++tests) {
+    int done = 0;
+    check_mpi_call(MPI_Test(request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) return true;
+    if (give_up.load()) return false;
+    if (tests < tests_without_nap) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(nap);
+      nap = std::min(nap * 5 / 4, longest_nap);
+    }
+  }
+}
+
+MpiFile::MpiFile(MPI_Comm comm, const std::string& path) : path_(path) {
+  check(MPI_File_open(comm, path.c_str(), MPI_MODE_RDONLY, MPI_INFO_NULL, &file_), "MPI_File_open");
+}
+
+MpiFile::~MpiFile() {
+  if (file_ != MPI_FILE_NULL) MPI_File_close(&file_);
+}
+
+void MpiFile::check(int result, const char* call) const {
+  if (result != MPI_SUCCESS)
+    fail(ExitCode::input, "cannot read {}: {} failed: {}", path_, call, mpi_message(result));
+}
+
+std::uint64_t MpiFile::size() const {
+  MPI_Offset bytes = 0;
+  check(MPI_File_get_size(file_, &bytes), "MPI_File_get_size");
+  return static_cast<std::uint64_t>(bytes);
+}
+
+void MpiFile::read_all(std::uint64_t base, std::span<const Block> blocks, std::byte* out) {
+  // Every rank makes the same two collective calls whatever it has to read and whatever went wrong before.
+  std::optional<BlockType> type;
+  std::optional<Error> failure;
+  std::uint64_t bytes = 0;
+  try {
+    if (!blocks.empty()) type.emplace(blocks);
+    for (const Block& block : blocks) bytes += block.bytes;
+    MOTLEY_CHECK(bytes <= INT_MAX);
+  } catch (const Error& error) {
+    failure = error;
+    type.reset();
+    bytes = 0;
+  }
+  const MPI_Datatype layout = type ? type->get() : MPI_BYTE;
+  const int viewed =
+      MPI_File_set_view(file_, static_cast<MPI_Offset>(base), MPI_BYTE, layout, "native", MPI_INFO_NULL);
+  MPI_Status status;
+  const int count = viewed == MPI_SUCCESS ? static_cast<int>(bytes) : 0;
+  static const bool together = this_library_reads_right();
+  const int got = together ? MPI_File_read_all(file_, out, count, MPI_BYTE, &status)
+                           : MPI_File_read(file_, out, count, MPI_BYTE, &status);
+  if (failure) throw *failure;
+  check(viewed, "MPI_File_set_view");
+  check(got, together ? "MPI_File_read_all" : "MPI_File_read");
+}
+
+void MpiFile::read_alone(std::uint64_t offset, std::span<std::byte> out) {
+  constexpr std::size_t step = 64 << 20;
+  for (std::size_t done = 0; done < out.size();) {
+    const std::size_t bytes = std::min(step, out.size() - done);
+    MPI_Status status;
+    check(MPI_File_read_at(file_, static_cast<MPI_Offset>(offset + done), out.data() + done,
+                           static_cast<int>(bytes), MPI_BYTE, &status),
+          "MPI_File_read_at");
+    int got = 0;
+    MPI_Get_count(&status, MPI_BYTE, &got);
+    if (got != static_cast<int>(bytes)) {
+      fail(ExitCode::input, "{}: ends at byte {}; at least {} were expected", path_,
+           offset + done + static_cast<std::size_t>(std::max(got, 0)), offset + out.size());
+    }
+    done += bytes;
+  }
+}
+
+}  // namespace motley::io

@@ -1,0 +1,238 @@
+#include "io/reader_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "io/hdf5.h"
+#include "io/row_plan.h"
+
+namespace motley::io {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// An operation that was given up is still MPI's, and so is its buffer.
+void keep_for_mpi(std::vector<int> buffer) {
+  static std::mutex mutex;
+  static std::vector<std::vector<int>> kept;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(buffer));
+}
+
+}  // namespace
+
+ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
+    : source_(source), comm_(std::make_unique<OwnCommunicator>(parent)), rank_(comm_->rank()) {
+  const bool any_packed = std::any_of(source_.fields.begin(), source_.fields.end(),
+                                      [](const Field& field) { return field.packed; });
+  comm_->agree([&] {
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
+    // A rank that cannot open the file must be known before the collective open, which it would spoil for
+    // all.
+    open_hdf5(source_.path);
+  });
+  if (any_packed) {
+    try {
+      comm_->agree([&] { file_ = std::make_unique<MpiFile>(comm_->get(), source_.path); });
+    } catch (const Error&) {
+      // Closing is collective, and not every rank has the file open.
+      if (file_) file_->abandon();
+      throw;
+    }
+  }
+  comm_->agree([&] {
+    for (std::size_t i = 0; i < source_.fields.size(); ++i) fields_.emplace_back(source_, i, file_.get());
+  });
+}
+
+void ReaderThread::run() {
+  while (true) {
+    std::vector<std::uint64_t> rows;
+    {
+      std::unique_lock lock(mutex_);
+      doing_ = "waiting to be asked";
+      changed_.wait(lock, [this] { return stop_ || !asked_.empty(); });
+      // What was asked for is read even when nobody will take it: the other ranks count on this one taking
+      // part.
+      if (asked_.empty()) break;
+      rows = std::move(asked_.front());
+      asked_.pop_front();
+    }
+    Result result = read(rows);
+    const std::lock_guard lock(mutex_);
+    done_.push_back(std::move(result));
+    changed_.notify_all();
+  }
+  shut_down();
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+ReaderThread::Result ReaderThread::read(const std::vector<std::uint64_t>& asked) {
+  const Clock::time_point start = Clock::now();
+  Result result;
+  SortedRows sorted;
+  try {
+    prepare(asked, sorted, result.window);
+  } catch (const Error& error) {
+    result.error = error;
+  } catch (const std::exception& error) {
+    result.error.emplace(ExitCode::internal, fmt::format("reading {}: {}", source_.path, error.what()));
+  }
+  if (result.error) {
+    for (FieldReader& field : fields_) field.skip();
+  }
+  read_collective_fields(sorted, result);
+  result.window.read_s = std::chrono::duration<double>(Clock::now() - start).count();
+  return result;
+}
+
+// Everything that can fail on this rank alone, memory included.
+void ReaderThread::prepare(const std::vector<std::uint64_t>& asked, SortedRows& sorted, Window& window) {
+  doing_ = "reading on this rank alone";
+  for (const std::uint64_t row : asked) {
+    if (row >= source_.rows) {
+      fail(ExitCode::internal, "this is a bug in motley: row {} of {} was asked for, which has {}", row,
+           source_.path, source_.rows);
+    }
+  }
+  sorted = sort_rows(asked);
+  window.rows = asked.size();
+  for (const FieldReader& field : fields_)
+    window.fields.emplace_back(asked.size() * field.field().row_bytes());
+  check_lengths(sorted);
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    if (fields_[i].collective()) {
+      fields_[i].prepare(sorted);
+    } else {
+      fields_[i].read_locally(sorted, window.fields[i].data());
+    }
+  }
+}
+
+void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& result) {
+  const bool any_collective = std::any_of(fields_.begin(), fields_.end(),
+                                          [](const FieldReader& field) { return field.collective(); });
+  if (!any_collective) return;
+
+  const auto note = [&result](const Error& error) {
+    if (!result.error) result.error = error;
+  };
+  std::vector<int> passes;
+  for (const FieldReader& field : fields_) passes.push_back(static_cast<int>(field.passes()));
+  try {
+    if (!lost_) meet_other_ranks("waiting for the other ranks to begin the same window", true, passes);
+  } catch (const Error& error) {
+    lost_ = true;
+    note(error);
+  }
+  if (lost_) {
+    return note(
+        Error(ExitCode::communication, "the window reader lost contact with the other ranks earlier"));
+  }
+
+  doing_ = "in MPI_File_read_all";
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    for (std::size_t pass = 0; pass < static_cast<std::size_t>(passes[i]); ++pass) {
+      try {
+        fields_[i].read_pass(pass, sorted, result.error ? nullptr : result.window.fields[i].data());
+      } catch (const Error& error) {
+        note(error);
+        for (FieldReader& field : fields_) field.skip();
+      }
+    }
+  }
+  try {
+    check_lengths(sorted);
+  } catch (const Error& error) {
+    note(error);
+  }
+}
+
+// Ranks begin a window at different times; those that come early nap here rather than spin inside a
+// collective read. Every rank leaves with the largest number of passes that any rank needs, per field. The
+// end is met in the same way and with the same message, so that a rank that ends while others still read is
+// noticed by all instead of pairing one collective call with another.
+void ReaderThread::meet_other_ranks(const char* doing, bool to_read, std::vector<int>& passes) {
+  doing_ = doing;
+  std::vector<int> numbers = passes;
+  numbers.push_back(to_read ? 1 : 0);
+  numbers.push_back(to_read ? 0 : 1);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi_call(MPI_Iallreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT,
+                                MPI_MAX, comm_->get(), &request),
+                 "MPI_Iallreduce");
+  if (!wait_napping(&request, give_up_)) {
+    keep_for_mpi(std::move(numbers));
+    fail(ExitCode::communication, "the window reader stopped waiting for the other ranks");
+  }
+  const bool any_ends = numbers.back() != 0, any_reads = numbers[numbers.size() - 2] != 0;
+  if (any_ends && any_reads) {
+    fail(ExitCode::communication, "{}: a rank closed its reader while another still asked for a window",
+         source_.path);
+  }
+  std::copy_n(numbers.begin(), passes.size(), passes.begin());
+}
+
+// A collective read may claim the length that was asked for when it got less, so the length of the file is
+// compared before and after: before spares the read, after catches a file that is cut short meanwhile.
+void ReaderThread::check_lengths(const SortedRows& sorted) const {
+  if (file_ == nullptr) return;
+  const std::uint64_t file_bytes = file_->size();
+  for (const FieldReader& field : fields_) {
+    if (field.collective()) field.check_length(sorted, file_bytes);
+  }
+}
+
+void ReaderThread::shut_down() {
+  try {
+    std::vector<int> passes(fields_.size(), 0);
+    if (!lost_) meet_other_ranks("waiting for the other ranks to close the file", false, passes);
+  } catch (const Error&) {
+    lost_ = true;
+  }
+  if (lost_) {
+    comm_->abandon();
+    if (file_) file_->abandon();
+  }
+  doing_ = "closing the file";
+  fields_.clear();
+  file_.reset();
+  comm_.reset();
+}
+
+// --- The owner's side -------------------------------------------------------------------------------------
+
+void ReaderThread::ask(std::vector<std::uint64_t> rows) {
+  const std::lock_guard lock(mutex_);
+  asked_.push_back(std::move(rows));
+  changed_.notify_all();
+}
+
+std::optional<ReaderThread::Result> ReaderThread::wait_for_result(double timeout_s) {
+  std::unique_lock lock(mutex_);
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  if (!changed_.wait_until(lock, deadline, [this] { return !done_.empty(); })) return std::nullopt;
+  Result result = std::move(done_.front());
+  done_.pop_front();
+  return result;
+}
+
+void ReaderThread::stop() {
+  const std::lock_guard lock(mutex_);
+  stop_ = true;
+  changed_.notify_all();
+}
+
+bool ReaderThread::wait_for_end(double timeout_s) {
+  std::unique_lock lock(mutex_);
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  return changed_.wait_until(lock, deadline, [this] { return ended_; });
+}
+
+}  // namespace motley::io

@@ -1,0 +1,3 @@
+# mpirun -n 2 build/release/bin/reader_bench
+add_executable(reader_bench reader_bench.cc)
+target_link_libraries(reader_bench PRIVATE motley_io motley_comm motley_flags)

@@ -6,12 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <system_error>
+#include <utility>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "io/dataset_info.h"
 #include "io/hdf5.h"
+#include "io/integer_column.h"
 
 namespace motley::io {
 namespace {
@@ -77,40 +78,6 @@ void check_labels_described(const std::string& path, const DatasetInfo& images, 
   }
 }
 
-template <class T>
-void check_block(const ImageSet& set, const std::vector<T>& labels, std::uint64_t first,
-                 std::int64_t classes) {
-  const auto wrong = std::find_if(labels.begin(), labels.end(), [classes](T label) {
-    return std::cmp_less(label, 0) || std::cmp_greater_equal(label, classes);
-  });
-  if (wrong == labels.end()) return;
-  fail(ExitCode::input, "{}: data set `labels`, row {}: label {}; expected 0 to {}", set.source.path,
-       first + static_cast<std::uint64_t>(wrong - labels.begin()), *wrong, classes - 1);
-}
-
-template <class T>
-void check_labels_as(const ImageSet& set, hid_t dataset, const std::string& where, std::uint64_t first,
-                     std::uint64_t count, std::int64_t classes) {
-  constexpr std::uint64_t block_rows = 1 << 20;
-  const Hdf5Handle space(MOTLEY_HDF5(where, ExitCode::input, H5Dget_space(dataset)), H5Sclose);
-  for (std::uint64_t done = 0; done < count;) {
-    const hsize_t start = first + done, rows = std::min(block_rows, count - done);
-    std::vector<T> labels(rows);
-    {
-      const Hdf5Lock lock;
-      const Hdf5Handle memory(MOTLEY_HDF5(where, ExitCode::input, H5Screate_simple(1, &rows, nullptr)),
-                              H5Sclose);
-      MOTLEY_HDF5(where, ExitCode::input,
-                  H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &start, nullptr, &rows, nullptr));
-      MOTLEY_HDF5(where, ExitCode::input,
-                  H5Dread(dataset, memory_type(DTypeOf<T>::value), memory.get(), space.get(), H5P_DEFAULT,
-                          labels.data()));
-    }
-    check_block(set, labels, start, classes);
-    done += rows;
-  }
-}
-
 }  // namespace
 
 ImageSet describe_image_set(const std::string& path) {
@@ -136,12 +103,16 @@ void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count,
   const Hdf5Handle file = open_hdf5(set.source.path);
   const Hdf5Handle dataset(MOTLEY_HDF5(where, ExitCode::input, H5Dopen2(file.get(), "labels", H5P_DEFAULT)),
                            H5Dclose);
-  // Every other type fits into int64 without changing a value, and the sentence is to show the value.
-  if (set.source.fields.at(1).dtype == DType::u64) {
-    check_labels_as<std::uint64_t>(set, dataset.get(), where, first, count, classes);
-  } else {
-    check_labels_as<std::int64_t>(set, dataset.get(), where, first, count, classes);
-  }
+  const auto in_range = [classes](auto label) {
+    return std::cmp_greater_equal(label, 0) && std::cmp_less(label, classes);
+  };
+  const auto check = [&](std::uint64_t row, const auto& labels) {
+    const auto wrong = std::find_if_not(labels.begin(), labels.end(), in_range);
+    if (wrong == labels.end()) return;
+    fail(ExitCode::input, "{}, row {}: label {}; expected 0 to {}", where,
+         row + static_cast<std::uint64_t>(wrong - labels.begin()), *wrong, classes - 1);
+  };
+  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, first, count, check);
 }
 
 // --- Writing ----------------------------------------------------------------------------------------------

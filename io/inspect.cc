@@ -1,1 +1,125 @@
 #include "io/inspect.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "core/error.h"
+#include "io/dataset_info.h"
+#include "io/hdf5.h"
+#include "io/image_set.h"
+#include "io/integer_column.h"
+
+namespace motley::io {
+namespace {
+
+constexpr int deepest_group = 8;  // a file may link a group into itself
+constexpr std::size_t classes_shown_at_most = 100;
+
+std::string in_units(std::uint64_t bytes) {
+  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, units[unit]);
+}
+
+// "values 0 to 9"; nothing to say about what is not a column of integers.
+std::string describe_values(hid_t dataset, const std::string& path, const DatasetInfo& info) {
+  if (!info.is_integer() || info.extents.size() != 1 || info.extents[0] == 0) return {};
+  if (!info.missing_filter.empty()) return {};
+  std::string text;
+  const auto describe = [&]<class T>(T) {
+    std::optional<T> smallest, largest;
+    visit_blocks_as<T>(dataset, fmt::format("{}, data set `{}`", path, info.name), 0, info.extents[0],
+                       [&](std::uint64_t, std::span<const T> values) {
+                         const auto [low, high] = std::minmax_element(values.begin(), values.end());
+                         smallest = smallest ? std::min(*smallest, *low) : *low;
+                         largest = largest ? std::max(*largest, *high) : *high;
+                       });
+    text = fmt::format(", values {} to {}", *smallest, *largest);
+  };
+  if (info.dtype == DType::u64) {
+    describe(std::uint64_t{});
+  } else {
+    describe(std::int64_t{});
+  }
+  return text;
+}
+
+void describe_group(hid_t group, const std::string& path, const std::string& prefix, int depth,
+                    std::string& text) {
+  for (const std::string& name : link_names(group)) {
+    const std::string full_name = prefix + name;
+    const Hdf5Handle object(H5Oopen(group, name.c_str(), H5P_DEFAULT), H5Oclose);
+    if (!object.valid()) {
+      text += fmt::format("  {}: a link to something that is not there\n", full_name);
+    } else if (H5Iget_type(object.get()) == H5I_GROUP && depth < deepest_group) {
+      describe_group(object.get(), path, full_name + "/", depth + 1, text);
+    } else if (H5Iget_type(object.get()) == H5I_DATASET) {
+      const DatasetInfo info = describe_dataset(object.get(), path, full_name);
+      text +=
+          fmt::format("  {}: {} {}, {}, {} in the file{}\n", full_name, info.type, info.shape(), info.layout,
+                      in_units(info.stored_bytes), describe_values(object.get(), path, info));
+    }
+  }
+}
+
+std::string describe_labels(const ImageSet& set, hid_t file) {
+  const std::string where = set.source.path + ", data set `labels`";
+  const Hdf5Handle dataset(MOTLEY_HDF5(where, ExitCode::input, H5Dopen2(file, "labels", H5P_DEFAULT)),
+                           H5Dclose);
+  // Keys that sort as numbers whatever their sign: negative ones first.
+  std::map<std::pair<bool, std::uint64_t>, std::uint64_t> samples_of;
+  const auto count = [&](std::uint64_t, const auto& labels) {
+    for (const auto label : labels)
+      ++samples_of[{std::cmp_greater_equal(label, 0), static_cast<std::uint64_t>(label)}];
+  };
+  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, 0, set.source.rows, count);
+
+  std::string text = fmt::format("{} labels; samples per label:", samples_of.size());
+  std::size_t shown = 0;
+  for (const auto& [key, samples] : samples_of) {
+    if (shown++ == classes_shown_at_most) {
+      text += fmt::format(" and {} more", samples_of.size() - classes_shown_at_most);
+      break;
+    }
+    const auto& [not_negative, bits] = key;
+    text += not_negative ? fmt::format(" {}:{}", bits, samples)
+                         : fmt::format(" {}:{}", static_cast<std::int64_t>(bits), samples);
+  }
+  return text;
+}
+
+std::string describe_use(const std::string& path, hid_t file) {
+  try {
+    const ImageSet set = describe_image_set(path);
+    std::string text = fmt::format(
+        "motley reads it as an image set: {} samples of {} x {} pixels x {} channels, {}\n", set.source.rows,
+        set.height, set.width, set.channels, set.source.packed() ? "packed" : "not packed");
+    for (const Field& field : set.source.fields) {
+      if (!field.packed)
+        text += fmt::format("  `{}` is not packed: it is read through HDF5, which is slower\n", field.name);
+    }
+    return text + "  " + describe_labels(set, file) + "\n";
+  } catch (const Error& error) {
+    return fmt::format("motley cannot read it as an image set: {}\n", error.what());
+  }
+}
+
+}  // namespace
+
+std::string inspect(const std::string& path) {
+  const Hdf5Lock lock;
+  const Hdf5Handle file = open_hdf5(path);
+  std::string datasets;
+  describe_group(file.get(), path, "", 0, datasets);
+  if (datasets.empty()) datasets = "  no data sets\n";
+  return path + "\n" + datasets + describe_use(path, file.get());
+}
+
+}  // namespace motley::io

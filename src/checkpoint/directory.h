@@ -6,12 +6,16 @@
 //
 // States of a checkpoint on disk, in order. Only the last two can be loaded:
 //   1. absent
-//   2. SAVE_DIR/.tmp-step-00001000-PID exists, incomplete: left by a killed process; removed by the next
-//   start
-//   3. all files written and fsynced, MANIFEST.json (names, sizes, XXH3 hashes) written last and fsynced
-//   4. renamed to step-00001000, SAVE_DIR fsynced: the commit. Before it there is no checkpoint, after it a
-//   whole one
+//   2. SAVE_DIR/.tmp-step-00001000-PID is there, incomplete; removed by the next start
+//   3. all files are written and fsynced, MANIFEST.json (names, sizes, XXH3 hashes) last
+//   4. renamed to step-00001000, SAVE_DIR fsynced: the commit. Before it there is none, after it a whole one
 //   5. latest (and best) point to it
+//
+// The links are for people (`best` also for retention): which checkpoint is the newest good one is always
+// found by list() and verify(). A checkpoint of the same step is replaced by exchanging the two names in one
+// system call. Where the file system cannot do that, the old one is first renamed to .old-step-00001000-PID,
+// which counts as step-00001000 while there is none.
+//
 // Everything here runs on one rank and throws Error(checkpoint) with the path and what was expected.
 #pragma once
 
@@ -38,8 +42,8 @@ struct Contents {
 };
 
 // Writes and commits SAVE_DIR/step-<step> and points `latest` at it; returns its path. A committed checkpoint
-// of the same step is replaced (by rename of the old one aside, then the new one in, then removal). When it
-// throws, the earlier checkpoints are as they were and the temporary directory is removed.
+// of the same step is replaced. When it throws, the earlier checkpoints are as they were and the temporary
+// directory is removed. A `latest` that cannot be made is warned of.
 std::filesystem::path write(const std::filesystem::path& save_dir, std::int64_t step,
                             const Contents& contents);
 
@@ -82,7 +86,13 @@ class Reader {
   io::SafetensorsFile model_;
 };
 
-// Removes .tmp-* directories that killed processes left in save_dir. Called when a run starts.
+// For a run that goes back to an older checkpoint: renames the checkpoints beyond `step` in save_dir to
+// superseded-step-00001000 (superseded-2-..., when that is taken), so that neither newest_good() nor
+// retention takes what was abandoned for the newest. Said in a message; nothing is removed.
+void supersede_after(const std::filesystem::path& save_dir, std::int64_t step);
+
+// Removes what killed processes left in save_dir under .tmp- names, and gives a checkpoint that was set aside
+// its name back. Called when a run starts; what cannot be removed is warned of.
 void remove_leftovers(const std::filesystem::path& save_dir);
 
 }  // namespace motley::checkpoint

@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "hdf5_files.h"
 #include "io/image_set.h"
 #include "io/mpi_file.h"
 #include "support/paths.h"
+#include "test_files.h"
 
 namespace motley::io {
 namespace {

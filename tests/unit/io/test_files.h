@@ -1,9 +1,11 @@
-// HDF5 files of every kind that the tests need, made by the library itself rather than by motley's writer.
+// Files of every kind that the tests of io need, made by the library itself rather than by motley's writer.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,13 @@ class Hdf5File {
   std::string path_;
   io::Hdf5Handle file_;
 };
+
+// For tests that write thousands of files: no fsync, and a new file each time, since file systems flush one that is
+// truncated and written again.
+inline void write_bytes(const std::filesystem::path& path, const std::string& content) {
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary) << content;
+}
 
 // Byte `column` of row `row` of a made-up field: neighbours differ, and so do rows 256 apart.
 inline std::uint8_t pattern(std::uint64_t row, std::uint64_t column) {

@@ -1,0 +1,68 @@
+#include "io/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include "io/image_set.h"
+#include "support/paths.h"
+#include "test_files.h"
+
+namespace motley::io {
+namespace {
+
+TEST(Inspect, tells_what_a_packed_image_set_holds) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "set.h5").string();
+  const std::vector<std::uint8_t> labels = {3, 0, 3, 9, 3};
+  ImageSetWriter writer(path, 5, 4, 3, 1);
+  writer.append(test::pattern_rows(5, 12).data(), labels.data(), 5);
+  writer.finish();
+  EXPECT_EQ(inspect(path),
+            path +
+                "\n"
+                "  images: uint8 [5, 4, 3, 1], contiguous, 60 bytes in the file\n"
+                "  labels: uint8 [5], contiguous, 5 bytes in the file, values 0 to 9\n"
+                "motley reads it as an image set: 5 samples of 4 x 3 pixels x 1 channels, packed\n"
+                "  3 labels; samples per label: 0:1 3:3 9:1\n");
+}
+
+TEST(Inspect, tells_what_is_compressed_and_what_else_is_there) {
+  const std::string path = test::source_path("golden/io_gzip.h5").string();
+  const std::string text = inspect(path);
+  for (const char* part :
+       {"  class_names: string [5], contiguous, ",
+        "  images: uint8 [23, 5, 4, 3], chunks of [6, 3, 4, 2], shuffle, gzip 9, ",
+        "  labels: int64 (big-endian) [23], contiguous, 184 bytes in the file, values 0 to 4\n",
+        "  origin/year: int16 [1], contiguous, 2 bytes in the file, values 2017 to 2017\n",
+        "  weights: float32 [23], contiguous, 92 bytes in the file\n",
+        "motley reads it as an image set: 23 samples of 5 x 4 pixels x 3 channels, not packed\n",
+        "  `images` is not packed: it is read through HDF5, which is slower\n",
+        "  5 labels; samples per label: 0:5 1:5 2:4 3:5 4:4\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
+  }
+}
+
+TEST(Inspect, says_why_a_file_is_no_image_set) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "set.h5").string();
+  {
+    test::Hdf5File file(path);
+    const std::vector<std::int64_t> ids = {-5, 7};
+    file.add("input_ids", {2}, H5T_STD_I32LE, H5T_NATIVE_INT64, ids.data());
+  }
+  EXPECT_EQ(inspect(path), path +
+                               "\n"
+                               "  input_ids: int32 [2], contiguous, 8 bytes in the file, values -5 to 7\n"
+                               "motley cannot read it as an image set: " +
+                               path + " has no data set `images`; it has `input_ids`\n");
+  { test::Hdf5File file(path); }
+  EXPECT_EQ(inspect(path), path + "\n  no data sets\nmotley cannot read it as an image set: " + path +
+                               " has no data set `images`; it has nothing\n");
+}
+
+TEST(Inspect, a_file_that_cannot_be_opened_is_an_input_error) {
+  test::expect_error(ExitCode::input, "cannot open /nowhere.h5: No such file or directory",
+                     [] { inspect("/nowhere.h5"); });
+}
+
+}  // namespace
+}  // namespace motley::io

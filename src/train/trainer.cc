@@ -28,6 +28,14 @@ double slow_factor(const std::string& slow, const comm::Communicator& world) {
   return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
 }
 
+// --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
+// overlap.
+std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
+  constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
+  const std::size_t even = elements * sizeof(float) / buckets_wanted;
+  return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
+}
+
 std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
   std::int64_t largest = 0;
   for (int epoch = 1; epoch <= static_cast<int>(options.update_freq.size()); ++epoch) {

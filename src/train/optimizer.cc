@@ -41,8 +41,8 @@ class Adam final : public Optimizer {
  public:
   Adam(const OptimizerOptions& options, Backend& backend, ParameterStore& store)
       : Optimizer(backend, store, {"exp_avg", "exp_avg_sq"}) {
-    adam_.beta1 = static_cast<float>(options.adam_beta1);
-    adam_.beta2 = static_cast<float>(options.adam_beta2);
+    adam_.beta1 = options.adam_beta1;
+    adam_.beta2 = options.adam_beta2;
     adam_.eps = options.adam_eps;
     adam_.weight_decay = options.weight_decay;
     adam_.decoupled = options.name == "adamw";

@@ -93,16 +93,24 @@ double relative_distance(const std::vector<float>& a, const std::vector<float>& 
   return std::sqrt(difference / norm);
 }
 
+// HetSeq's recipe: Adadelta at rate 1 after a warm-up. Without warm-up this network amplifies rounding by itself (docs/laws.md):
+// at rate 1 from the first step on, PyTorch's losses with one and with two micro-batches part after about 20 steps, too.
+TrainOptions with_warmup(TrainOptions options) {
+  options.schedule.warmup_updates = 1000;
+  return options;
+}
+
 TEST_F(Laws, law1_losses_do_not_depend_on_ranks_or_shares) {
   constexpr std::int64_t steps = 50, batch = 40;
-  const Trace one = train(1, options("one", batch, steps));
-  const Trace four = train(4, options("four", batch, steps));
-  TrainOptions unequal = options("unequal", batch, steps);
+  const Trace one = train(1, with_warmup(options("one", batch, steps)));
+  const Trace four = train(4, with_warmup(options("four", batch, steps)));
+  TrainOptions unequal = with_warmup(options("unequal", batch, steps));
   unequal.batch.policy = "static";
   unequal.batch.weights = "1,2,5";
   const Trace three = train(3, unequal);
   if (world_.rank() != 0) return;
   ASSERT_EQ(one.losses.size(), static_cast<std::size_t>(steps));
+  EXPECT_LT(one.losses.back(), 0.9 * one.losses.front()) << "it must have learned something";
   double worst = 0;
   for (std::size_t i = 0; i < one.losses.size(); ++i) {
     EXPECT_NEAR(four.losses[i], one.losses[i], 1e-4 * one.losses[i]) << "4 ranks, step " << i + 1;
@@ -117,12 +125,37 @@ TEST_F(Laws, law1_losses_do_not_depend_on_ranks_or_shares) {
               relative_distance(three.first_gradient, one.first_gradient));
 }
 
+// Any one step, not only the first: from one checkpoint in the middle of a run at full rate.
+TEST_F(Laws, law1_the_gradient_of_any_step_does_not_depend_on_ranks_or_shares) {
+  constexpr std::int64_t batch = 40;
+  for (const std::int64_t done : {1, 17, 25}) {
+    const std::string name = "start" + std::to_string(done);
+    train(4, options(name, batch, done));
+    const auto next_step = [&](const std::string& run, const std::string& weights) {
+      TrainOptions next = options(name + run, batch, done + 1);
+      next.save.restore_file = path_ + "/" + name + "/latest";
+      next.save.no_save = true;
+      if (!weights.empty()) next.batch.policy = "static";
+      next.batch.weights = weights;
+      return next;
+    };
+    const Trace one = train(1, next_step("one", ""));
+    const Trace four = train(4, next_step("four", ""));
+    const Trace three = train(3, next_step("three", "1,2,5"));
+    if (world_.rank() != 0) continue;
+    ASSERT_EQ(one.losses.size(), 1u);
+    EXPECT_NEAR(four.losses[0], one.losses[0], 1e-6 * one.losses[0]);
+    EXPECT_NEAR(three.losses[0], one.losses[0], 1e-6 * one.losses[0]);
+    EXPECT_LT(relative_distance(four.first_gradient, one.first_gradient), 1e-5) << "step " << done + 1;
+    EXPECT_LT(relative_distance(three.first_gradient, one.first_gradient), 1e-5) << "step " << done + 1;
+  }
+}
+
 TEST_F(Laws, law1_holds_where_a_loss_could_tell_the_difference) {
-  // The same run with another dropout seed must differ by far more than law 1 allows: the test above can
-  // fail.
-  TrainOptions other = options("other", 40, 5);
+  // The same run with other random numbers must differ by far more than law 1 allows: the tests above can fail.
+  TrainOptions other = with_warmup(options("other", 40, 5));
   other.seed = 4;
-  const Trace a = train(1, options("same", 40, 5));
+  const Trace a = train(1, with_warmup(options("same", 40, 5)));
   const Trace b = train(1, other);
   if (world_.rank() != 0) return;
   EXPECT_GT(std::abs(a.losses[4] / b.losses[4] - 1), 1e-3);

@@ -34,7 +34,7 @@ struct DeviceInfo {
   std::size_t memory_limit_bytes = 0;  // what allocate() may hand out in total
 };
 
-// Fused onto the output of conv2d_forward and linear_forward.
+// Applied to the output of conv2d_forward and linear_forward. NaN stays NaN: a run that diverges shows it.
 enum class Activation : std::uint8_t { none, relu };
 
 struct Conv2d {
@@ -57,8 +57,8 @@ struct DropoutMask {
   double probability = 0;  // 0 <= probability < 1; kept values are scaled by 1 / (1 - probability)
 };
 
-// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double, because PyTorch
-// derives 1 - beta and the bias corrections from doubles: float32 betas would make 1 - beta2 wrong by 1e-5.
+// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double, because
+// PyTorch derives 1 - beta and the bias corrections from doubles: with float32 betas 1 - beta2 is wrong by 1e-5.
 struct SgdOptions {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -113,7 +113,7 @@ class Backend {
   virtual void max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) = 0;
 
   // --- Element-wise --------------------------------------------------------------------------------------
-  virtual void relu_forward(ConstView x, View y) = 0;
+  virtual void relu_forward(ConstView x, View y) = 0;  // y may be x
   // dx = dy where y > 0, else 0; y is the output of the activation. dx may be dy.
   virtual void relu_backward(ConstView y, ConstView dy, View dx) = 0;
   // Element e of row i (all dimensions but the first, flattened) is dropped by random_u32(key, first_slot +

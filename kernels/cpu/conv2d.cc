@@ -48,10 +48,9 @@ Sizes sizes_of(const char* operation, const Conv2d& conv, const char* x_name, co
   return s;
 }
 
-PrimitiveKey key_of(Operation operation, const Conv2d& c, const Sizes& s, bool bias, Activation activation) {
-  return {operation, s.n,        s.h,        s.w,        s.in,
-          s.out,     c.kernel_h, c.kernel_w, c.stride_h, c.stride_w,
-          c.pad_h,   c.pad_w,    c.groups,   bias,       static_cast<std::int64_t>(activation)};
+PrimitiveKey key_of(Operation operation, const Conv2d& c, const Sizes& s, bool bias) {
+  return {operation,  s.n,        s.h,        s.w,     s.in,    s.out,    c.kernel_h,
+          c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.groups, bias};
 }
 
 // PyTorch's layout; grouped weights have one dimension more in oneDNN, the memory is the same.
@@ -124,9 +123,8 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
 
   onednn::call(name, threads(), [&] {
     const bool with_bias = !bias.empty();
-    auto& p = primitives_.find_or_make<Prepared>(key_of(forward, conv, s, with_bias, activation), [&] {
-      const auto pd =
-          onednn::forward_descriptor(describe(conv, s, with_bias), onednn::attributes(activation));
+    auto& p = primitives_.find_or_make<Prepared>(key_of(forward, conv, s, with_bias), [&] {
+      const auto pd = onednn::forward_descriptor(describe(conv, s, with_bias), onednn::attributes());
       auto made = std::make_unique<Prepared>();
       made->primitive = dnnl::convolution_forward(pd);
       made->src = pd.src_desc(), made->weights = pd.weights_desc(), made->dst = pd.dst_desc();
@@ -146,6 +144,8 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
     p.primitive.execute(stream, args);
     stream.wait();
   });
+  // Not oneDNN's fused ReLU, which turns NaN into 0: a diverged network would train on in silence.
+  if (activation == Activation::relu) relu_forward(y, y);
 }
 
 void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstView weight, View dx) {
@@ -155,17 +155,16 @@ void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstVie
   if (s.n == 0) return;
 
   onednn::call(name, threads(), [&] {
-    auto& p =
-        primitives_.find_or_make<Prepared>(key_of(backward_data, conv, s, false, Activation::none), [&] {
-          const auto pd = onednn::backward_data_descriptor(describe(conv, s, false), onednn::attributes());
-          auto made = std::make_unique<Prepared>();
-          made->primitive = dnnl::convolution_backward_data(pd);
-          made->src = pd.diff_src_desc(), made->weights = pd.weights_desc(), made->dst = pd.diff_dst_desc();
-          made->plain_weights = weight_desc(conv, s, true);
-          made->make_reorder(made->plain_weights, made->weights);
-          made->lay_out(pd.scratchpad_desc());
-          return made;
-        });
+    auto& p = primitives_.find_or_make<Prepared>(key_of(backward_data, conv, s, false), [&] {
+      const auto pd = onednn::backward_data_descriptor(describe(conv, s, false), onednn::attributes());
+      auto made = std::make_unique<Prepared>();
+      made->primitive = dnnl::convolution_backward_data(pd);
+      made->src = pd.diff_src_desc(), made->weights = pd.weights_desc(), made->dst = pd.diff_dst_desc();
+      made->plain_weights = weight_desc(conv, s, true);
+      made->make_reorder(made->plain_weights, made->weights);
+      made->lay_out(pd.scratchpad_desc());
+      return made;
+    });
     std::byte* work = scratch(p.scratch_bytes);
     dnnl::stream stream(onednn::engine());
     p.primitive.execute(stream, {{DNNL_ARG_DIFF_DST, onednn::bind(p.dst, dy.data)},
@@ -190,19 +189,17 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
   }
 
   onednn::call(name, threads(), [&] {
-    auto& p = primitives_.find_or_make<Prepared>(
-        key_of(backward_weights, conv, s, with_bias, Activation::none), [&] {
-          const auto pd =
-              onednn::backward_weights_descriptor(describe(conv, s, with_bias), onednn::attributes());
-          auto made = std::make_unique<Prepared>();
-          made->primitive = dnnl::convolution_backward_weights(pd);
-          made->src = pd.src_desc(), made->weights = pd.diff_weights_desc(), made->dst = pd.diff_dst_desc();
-          if (with_bias) made->bias = pd.diff_bias_desc();
-          made->plain_weights = weight_desc(conv, s, true);
-          made->make_reorder(made->weights, made->plain_weights);
-          made->lay_out(pd.scratchpad_desc());
-          return made;
-        });
+    auto& p = primitives_.find_or_make<Prepared>(key_of(backward_weights, conv, s, with_bias), [&] {
+      const auto pd = onednn::backward_weights_descriptor(describe(conv, s, with_bias), onednn::attributes());
+      auto made = std::make_unique<Prepared>();
+      made->primitive = dnnl::convolution_backward_weights(pd);
+      made->src = pd.src_desc(), made->weights = pd.diff_weights_desc(), made->dst = pd.diff_dst_desc();
+      if (with_bias) made->bias = pd.diff_bias_desc();
+      made->plain_weights = weight_desc(conv, s, true);
+      made->make_reorder(made->weights, made->plain_weights);
+      made->lay_out(pd.scratchpad_desc());
+      return made;
+    });
     // oneDNN overwrites, so a gradient that is to be added to goes through working memory first.
     std::byte* work = scratch(p.scratch_bytes);
     void* plain = accumulate ? work + p.plain_at : dweight.data;

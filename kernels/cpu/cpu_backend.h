@@ -3,8 +3,8 @@
 //
 // Threads: every operation runs on the backend's own number of threads, whatever OpenMP's default is, and
 // leaves that default as it found it. Sums are formed over blocks whose size does not depend on the number of
-// threads and combined serially, so that all operations but the convolutions (where oneDNN divides the work)
-// give the same bits on any number of threads.
+// threads and combined serially, so that all operations but convolutions and matrix products, where oneDNN
+// divides the work, give the same bits on any number of threads.
 #pragma once
 
 #include <atomic>

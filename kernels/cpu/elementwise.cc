@@ -26,7 +26,11 @@ void CpuBackend::relu_backward(ConstView y, ConstView dy, View dx) {
   float* result = dx.as<float>();
   parallel_blocks(threads(), y.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) result[i] = output[i] > 0.0f ? gradient[i] : 0.0f;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float passed =
+          gradient[i];  // loaded on either side of the condition, or the loop is not vectorised
+      result[i] = output[i] > 0.0f ? passed : 0.0f;
+    }
   });
 }
 

@@ -8,18 +8,35 @@ namespace {
 
 constexpr std::int64_t tile = 16;  // floats of one cache line
 
+// A whole tile, by way of registers: the loops have constant bounds and touch no memory twice.
+void transpose_tile(const float* from, std::int64_t from_stride, float* to, std::int64_t to_stride) {
+  float lines[tile][tile];
+  for (int r = 0; r < tile; ++r) {
+#pragma omp simd
+    for (int c = 0; c < tile; ++c) lines[r][c] = from[r * from_stride + c];
+  }
+  for (int c = 0; c < tile; ++c) {
+#pragma omp simd
+    for (int r = 0; r < tile; ++r) to[c * to_stride + r] = lines[r][c];
+  }
+}
+
 // out [count, columns, rows] = in [count, rows, columns] with the last two dimensions exchanged.
 void transpose(int threads, std::int64_t count, std::int64_t rows, std::int64_t columns, const float* in,
                float* out) {
   const std::int64_t strips = ceil_div(columns, tile);
   parallel_for(threads, count * strips, [&](std::int64_t index) {
-    const float* from = in + index / strips * rows * columns;
-    float* to = out + index / strips * rows * columns;
-    const std::int64_t c0 = index % strips * tile, c1 = std::min(columns, c0 + tile);
-    for (std::int64_t r0 = 0; r0 < rows; r0 += tile) {
-      const std::int64_t r1 = std::min(rows, r0 + tile);
-      for (std::int64_t c = c0; c < c1; ++c) {
-        for (std::int64_t r = r0; r < r1; ++r) to[c * rows + r] = from[r * columns + c];
+    const float* from = in + index / strips * rows * columns + index % strips * tile;
+    float* to = out + index / strips * rows * columns + index % strips * tile * rows;
+    const std::int64_t width = std::min(tile, columns - index % strips * tile);
+    for (std::int64_t r = 0; r < rows; r += tile) {
+      const std::int64_t height = std::min(tile, rows - r);
+      if (width == tile && height == tile) {
+        transpose_tile(from + r * columns, columns, to + r, rows);
+      } else {
+        for (std::int64_t c = 0; c < width; ++c) {
+          for (std::int64_t i = 0; i < height; ++i) to[c * rows + r + i] = from[(r + i) * columns + c];
+        }
       }
     }
   });

@@ -84,16 +84,20 @@ void CpuBackend::max_pool2d_forward(const Pool2d& pool, ConstView x, View y, Vie
 #pragma omp simd
             for (int c = 0; c < count; ++c) {
               // A NaN wins over everything, a later one over an earlier one, as in PyTorch.
-              const bool wins = pixel[c] > best[c] || pixel[c] != pixel[c];
-              best[c] = wins ? pixel[c] : best[c];
-              index[c] = wins ? here : index[c];
+              const float value = pixel[c], highest = best[c];
+              const std::int32_t place_of_highest = index[c];
+              const bool wins = (value > highest) | (value != value);
+              best[c] = wins ? value : highest;
+              index[c] = wins ? here : place_of_highest;
             }
           }
         }
+        float* maximum = out + at + c0;
+        std::uint8_t* place_of_maximum = place + at + c0;
 #pragma omp simd
         for (int c = 0; c < count; ++c) {
-          out[at + c0 + c] = best[c];
-          place[at + c0 + c] = static_cast<std::uint8_t>(index[c]);
+          maximum[c] = best[c];
+          place_of_maximum[c] = static_cast<std::uint8_t>(index[c]);
         }
       }
     }

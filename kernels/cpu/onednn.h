@@ -10,7 +10,6 @@
 #include <dnnl.hpp>
 
 #include "core/error.h"
-#include "kernels/backend.h"
 
 namespace motley::onednn {
 
@@ -62,18 +61,9 @@ inline Desc desc_f32(const dnnl::memory::dims& dims, Tag tag) {
 }
 
 // The scratchpad belongs to the caller, so that it is counted as device memory.
-inline dnnl::primitive_attr attributes(Activation activation = Activation::none) {
+inline dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (activation == Activation::relu) {
-    dnnl::post_ops ops;
-#if DNNL_VERSION_MAJOR >= 3
-    ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-#else
-    ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-#endif
-    attr.set_post_ops(ops);
-  }
   return attr;
 }
 

@@ -101,6 +101,19 @@ TEST_P(Conv2dTest, forward_is_the_definition_in_float64) {
   }
 }
 
+TEST_P(Conv2dTest, nan_passes_through_the_activation) {
+  for (const std::int64_t in : {1, 32}) {
+    const Conv2d conv{3, 3, 1, 1, 0, 0, 1};
+    std::vector<float> values = random_values(25 * in, 1);
+    values[0] = std::nanf("");
+    const Tensor x = tensor(values, {1, 5, 5, in}), weight = random({16, in, 3, 3}, 2),
+                 y = junk({1, 3, 3, 16});
+    backend->conv2d_forward(conv, x, weight, {}, Activation::relu, y);
+    const auto got = y.values();
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(std::isnan(got[i]), i < 16) << i;
+  }
+}
+
 TEST_P(Conv2dTest, gradient_of_x_is_the_definition_in_float64) {
   for (const ConvCase& c : cases) {
     SCOPED_TRACE(c.what);

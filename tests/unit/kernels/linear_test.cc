@@ -75,6 +75,13 @@ TEST_P(LinearTest, bias_and_relu_are_applied_after_the_product) {
   }
 }
 
+TEST_P(LinearTest, nan_passes_through_the_activation) {
+  const Tensor x = tensor({1, std::nanf("")}, {2, 1}), weight = tensor({1}, {1, 1}), y = junk({2, 1});
+  backend->linear_forward(x, weight, {}, Activation::relu, y);
+  EXPECT_EQ(y.values()[0], 1);
+  EXPECT_TRUE(std::isnan(y.values()[1]));
+}
+
 TEST_P(LinearTest, the_same_call_gives_the_same_bits) {
   const Tensor x = random({64, 9216}, 1), weight = random({128, 9216}, 2), dy = random({64, 128}, 3);
   std::vector<float> first_y, first_dx, first_dweight;

@@ -1,1 +1,253 @@
 #include "checkpoint/directory.h"
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "checkpoint/commit.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/match.h"
+#include "checkpoint/optimizer_file.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/log.h"
+
+namespace motley::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitCode code = ExitCode::checkpoint;
+constexpr const char* model_name = "model.safetensors";
+constexpr const char* optimizer_name = "optimizer.h5";
+constexpr const char* trainer_name = "trainer.json";
+
+// A directory of its own for what is not committed yet; goes with everything in it unless it was renamed.
+class TemporaryTree {
+ public:
+  explicit TemporaryTree(fs::path path) : path_(std::move(path)) {
+    // A killed process may have had the number of this one.
+    remove();
+    make_directories(path_, code);
+  }
+  ~TemporaryTree() { remove(); }
+  TemporaryTree(const TemporaryTree&) = delete;
+  TemporaryTree& operator=(const TemporaryTree&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  void remove() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  fs::path path_;
+};
+
+// mkdir -p whose result survives a power cut: each new directory is an entry of its parent.
+void make_durable_directories(const fs::path& path) {
+  std::vector<fs::path> parents;
+  std::error_code ignored;
+  for (fs::path at = fs::absolute(path, ignored).lexically_normal();
+       !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
+    if (at.has_filename()) parents.push_back(at.parent_path());
+  }
+  make_directories(path, code);
+  for (const fs::path& parent : parents) sync_path(parent, code);
+}
+
+void check_extra_name(const std::string& name) {
+  const std::set<std::string> taken = {"",           ".",          "..", model_name, optimizer_name,
+                                       trainer_name, manifest_name};
+  MOTLEY_CHECK(!taken.contains(name) && name.find('/') == std::string::npos);
+}
+
+// Paths among the options need not be UTF-8, which JSON must be; that is no reason to lose a checkpoint.
+std::string trainer_text(const Json& trainer) {
+  return trainer.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// State 3 of the protocol: everything on disk, the manifest last.
+void write_files(const fs::path& directory, const Contents& contents) {
+  std::vector<std::string> names = {model_name, optimizer_name, trainer_name};
+  io::write_safetensors(directory / model_name, contents.model, contents.model_metadata, code);
+  write_optimizer_file(directory / optimizer_name, contents.optimizer);
+  write_file(directory / trainer_name, trainer_text(contents.trainer), code);
+  for (const auto& [name, content] : contents.extra_files) {
+    check_extra_name(name);
+    write_file(directory / name, content, code);
+    names.push_back(name);
+  }
+  write_manifest(directory, names);
+  sync_path(directory, code);
+}
+
+fs::path resolve(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) {
+    if (!fs::is_symlink(fs::symlink_status(path, error)))
+      fail(code, "there is no checkpoint {}", path.string());
+    fail(code, "{} is a link to {}, where there is no checkpoint", path.string(),
+         fs::read_symlink(path, error).string());
+  }
+  // `latest` may be pointed elsewhere while the files are read.
+  return fs::is_symlink(fs::symlink_status(path, error)) ? fs::canonical(path) : path;
+}
+
+fs::path verified(const fs::path& path) {
+  fs::path resolved = resolve(path);
+  verify(resolved);
+  return resolved;
+}
+
+Json read_trainer(const fs::path& directory) {
+  const fs::path path = directory / trainer_name;
+  return parse_json(read_file(path, code), path.string(), code);
+}
+
+}  // namespace
+
+fs::path write(const fs::path& save_dir, std::int64_t step, const Contents& contents) {
+  MOTLEY_CHECK(step >= 0);
+  make_durable_directories(save_dir);
+  const std::string name = directory_name(step);
+  const fs::path committed = save_dir / name;
+  {
+    const TemporaryTree temporary(temporary_path(save_dir, name));
+    write_files(temporary.path(), contents);
+    commit_directory(temporary.path(), committed);
+  }
+  try {
+    point_link(save_dir, "latest", name);
+  } catch (const Error& error) {
+    // The checkpoint counts without it.
+    log::warn("{}", error.what());
+  }
+  return committed;
+}
+
+void mark_best(const fs::path& save_dir, const fs::path& checkpoint) {
+  const std::string name = checkpoint.filename().string();
+  std::error_code ignored;
+  if (!step_of(name) || !fs::is_directory(save_dir / name, ignored)) {
+    fail(code, "{} is no checkpoint in {}, so it cannot be marked as the best", checkpoint.string(),
+         save_dir.string());
+  }
+  point_link(save_dir, "best", name);
+}
+
+std::vector<Listed> list(const fs::path& save_dir) {
+  std::vector<Listed> committed, aside;
+  std::error_code error;
+  fs::directory_iterator entries(save_dir, error);
+  if (error == std::errc::no_such_file_or_directory) return {};
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const fs::path& path = entries->path();
+    const std::string name = path.filename().string();
+    std::error_code ignored;
+    if (const auto step = step_of(name); step && fs::is_directory(path, ignored))
+      committed.push_back({*step, path});
+    if (const auto step = step_set_aside(name)) aside.push_back({*step, path});
+  }
+  if (error) fail(code, "cannot list the checkpoints in {}: {}", save_dir.string(), error.message());
+  std::set<std::int64_t> present;
+  for (const Listed& checkpoint : committed) present.insert(checkpoint.step);
+  for (const Listed& checkpoint : aside) {
+    if (!present.contains(checkpoint.step)) committed.push_back(checkpoint);
+  }
+  std::sort(committed.begin(), committed.end(), [](const Listed& a, const Listed& b) {
+    return a.step != b.step ? a.step < b.step : a.path < b.path;
+  });
+  return committed;
+}
+
+void verify(const fs::path& checkpoint) {
+  std::error_code ignored;
+  if (!fs::is_directory(checkpoint, ignored)) fail(code, "there is no checkpoint {}", checkpoint.string());
+  const std::vector<std::string> names = verify_manifest(checkpoint);
+  for (const char* required : {model_name, optimizer_name, trainer_name}) {
+    if (std::find(names.begin(), names.end(), required) == names.end()) {
+      fail(code, "{} is not a complete checkpoint: its {} lists no {}", checkpoint.string(), manifest_name,
+           required);
+    }
+  }
+}
+
+std::optional<fs::path> newest_good(const fs::path& save_dir) {
+  const std::vector<Listed> all = list(save_dir);
+  if (all.empty()) return std::nullopt;
+  std::string newest_problem;
+  for (auto checkpoint = all.rbegin(); checkpoint != all.rend(); ++checkpoint) {
+    try {
+      verify(checkpoint->path);
+      return checkpoint->path;
+    } catch (const Error& error) {
+      log::warn("checkpoint {} cannot be used: {}", checkpoint->path.string(), error.what());
+      if (newest_problem.empty()) newest_problem = error.what();
+    }
+  }
+  fail(code,
+       "{} has {} checkpoint{}, but none that can be used; the newest: {}. To start over, move them away or "
+       "give "
+       "another --save-dir",
+       save_dir.string(), all.size(), all.size() == 1 ? "" : "s", newest_problem);
+}
+
+Reader::Reader(const fs::path& path)
+    : path_(verified(path)), trainer_(read_trainer(path_)), model_(path_ / model_name, code) {}
+
+void Reader::read_model(std::span<const io::SafetensorsEntry> wanted) const {
+  require_same_tensors((path_ / model_name).string(), model_.tensors(), wanted);
+  for (const io::SafetensorsEntry& tensor : wanted) {
+    const std::size_t bytes = static_cast<std::size_t>(tensor.shape.elements()) * size_of(tensor.dtype);
+    model_.read(*model_.find(tensor.name), {static_cast<std::byte*>(const_cast<void*>(tensor.data)), bytes});
+  }
+}
+
+void Reader::read_optimizer(std::span<const io::SafetensorsEntry> wanted) const {
+  read_optimizer_file(path_ / optimizer_name, wanted);
+}
+
+void supersede_after(const fs::path& save_dir, std::int64_t step) {
+  for (const Listed& checkpoint : list(save_dir)) {
+    if (checkpoint.step <= step) continue;
+    const std::string name = directory_name(checkpoint.step);
+    fs::path free_name = save_dir / ("superseded-" + name);
+    std::error_code ignored;
+    for (int i = 2; fs::exists(free_name, ignored); ++i) {
+      free_name = save_dir / fmt::format("superseded-{}-{}", i, name);
+    }
+    rename_durably(checkpoint.path, free_name, code);
+    log::info("this run goes back to step {}; {} is now {}", step, checkpoint.path.string(),
+              free_name.string());
+  }
+}
+
+void remove_leftovers(const fs::path& save_dir) {
+  std::error_code error;
+  std::vector<fs::path> temporary, aside;
+  fs::directory_iterator entries(save_dir, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    if (is_temporary(name)) temporary.push_back(entries->path());
+    if (step_set_aside(name)) aside.push_back(entries->path());
+  }
+  for (const fs::path& path : temporary) {
+    fs::remove_all(path, error);
+    if (error) log::warn("cannot remove {}, left by a killed run: {}", path.string(), error.message());
+  }
+  for (const fs::path& path : aside) {
+    const fs::path committed = save_dir / directory_name(*step_set_aside(path.filename().string()));
+    try {
+      if (fs::exists(committed, error)) {
+        discard(path);
+      } else {
+        rename_durably(path, committed, code);
+      }
+    } catch (const Error& problem) {
+      log::warn("{}", problem.what());
+    }
+  }
+}
+
+}  // namespace motley::checkpoint

@@ -6,10 +6,16 @@
 //
 // States of a checkpoint on disk, in order. Only the last two can be loaded:
 //   1. absent
-//   2. SAVE_DIR/.tmp-step-00001000-PID exists, incomplete: left by a killed process; removed by the next start
-//   3. all files written and fsynced, MANIFEST.json (names, sizes, XXH3 hashes) written last and fsynced
-//   4. renamed to step-00001000, SAVE_DIR fsynced: the commit. Before it there is no checkpoint, after it a whole one
+//   2. SAVE_DIR/.tmp-step-00001000-PID is there, incomplete; removed by the next start
+//   3. all files are written and fsynced, MANIFEST.json (names, sizes, XXH3 hashes) last
+//   4. renamed to step-00001000, SAVE_DIR fsynced: the commit. Before it there is none, after it a whole one
 //   5. latest (and best) point to it
+//
+// The links are for people (`best` also for retention): which checkpoint is the newest good one is always
+// found by list() and verify(). A checkpoint of the same step is replaced by exchanging the two names in one
+// system call. Where the file system cannot do that, the old one is first renamed to .old-step-00001000-PID,
+// which counts as step-00001000 while there is none.
+//
 // Everything here runs on one rank and throws Error(checkpoint) with the path and what was expected.
 #pragma once
 
@@ -35,10 +41,11 @@ struct Contents {
   std::map<std::string, std::string> extra_files;     // config.json, vocab.txt, ... by name
 };
 
-// Writes and commits SAVE_DIR/step-<step> and points `latest` at it; returns its path. A committed checkpoint of the
-// same step is replaced (by rename of the old one aside, then the new one in, then removal). When it throws, the
-// earlier checkpoints are as they were and the temporary directory is removed.
-std::filesystem::path write(const std::filesystem::path& save_dir, std::int64_t step, const Contents& contents);
+// Writes and commits SAVE_DIR/step-<step> and points `latest` at it; returns its path. A committed checkpoint
+// of the same step is replaced. When it throws, the earlier checkpoints are as they were and the temporary
+// directory is removed. A `latest` that cannot be made is warned of.
+std::filesystem::path write(const std::filesystem::path& save_dir, std::int64_t step,
+                            const Contents& contents);
 
 // Points SAVE_DIR/best at a committed checkpoint.
 void mark_best(const std::filesystem::path& save_dir, const std::filesystem::path& checkpoint);
@@ -50,12 +57,13 @@ struct Listed {
 };
 std::vector<Listed> list(const std::filesystem::path& save_dir);
 
-// Checks every file of the manifest: present, of the right size, of the right hash, and nothing missing. Throws
-// Error(checkpoint) naming the first file that is not as it should be.
+// Checks every file of the manifest: present, of the right size, of the right hash, and nothing missing.
+// Throws Error(checkpoint) naming the first file that is not as it should be.
 void verify(const std::filesystem::path& checkpoint);
 
-// The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason and left where it
-// is. nullopt when there is none at all; Error(checkpoint) when there are some and all are bad: a run must not start over silently.
+// The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason and
+// left where it is. nullopt when there is none at all; Error(checkpoint) when there are some and all are bad:
+// a run must not start over silently.
 std::optional<std::filesystem::path> newest_good(const std::filesystem::path& save_dir);
 
 // Opens a verified checkpoint for reading.
@@ -67,8 +75,8 @@ class Reader {
   const std::filesystem::path& path() const { return path_; }
   const Json& trainer() const { return trainer_; }
   const io::SafetensorsFile& model() const { return model_; }
-  // Reads float32 tensors by name and checks their shapes; `wanted[i].data` is where they go (it is written to).
-  // All missing tensors, unknown ones and wrong shapes are listed in one sentence.
+  // Reads float32 tensors by name and checks their shapes; `wanted[i].data` is where they go (it is written
+  // to). All missing tensors, unknown ones and wrong shapes are listed in one sentence.
   void read_model(std::span<const io::SafetensorsEntry> wanted) const;
   void read_optimizer(std::span<const io::SafetensorsEntry> wanted) const;
 
@@ -78,7 +86,13 @@ class Reader {
   io::SafetensorsFile model_;
 };
 
-// Removes .tmp-* directories that killed processes left in save_dir. Called when a run starts.
+// For a run that goes back to an older checkpoint: renames the checkpoints beyond `step` in save_dir to
+// superseded-step-00001000 (superseded-2-..., when that is taken), so that neither newest_good() nor
+// retention takes what was abandoned for the newest. Said in a message; nothing is removed.
+void supersede_after(const std::filesystem::path& save_dir, std::int64_t step);
+
+// Removes what killed processes left in save_dir under .tmp- names, and gives a checkpoint that was set aside
+// its name back. Called when a run starts; what cannot be removed is warned of.
 void remove_leftovers(const std::filesystem::path& save_dir);
 
 }  // namespace motley::checkpoint

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <mutex>
 
@@ -11,14 +12,26 @@ namespace {
 
 std::atomic<int> g_rank{0};
 std::atomic<int> g_size{1};
-std::atomic<bool> g_open_line{false};
 std::mutex g_mutex;
+bool g_open_line = false;  // under g_mutex
+
+// One write per text where the system allows: lines of several processes do not mix.
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void close_open_line() {
+  if (g_open_line) write_all(STDOUT_FILENO, "\n");
+  g_open_line = false;
+}
 
 void emit(std::string_view kind, std::string_view message) {
-  std::string line;
-  // Ends a progress line that stands unfinished on the terminal, so that the message gets a line of its own.
-  if (g_open_line.exchange(false)) line += "\n";
-  line += "motley: ";
+  std::string line = "motley: ";
   const int rank = g_rank.load();
   if (rank != 0) line += fmt::format("[rank {}] ", rank);
   line += kind;
@@ -26,13 +39,8 @@ void emit(std::string_view kind, std::string_view message) {
   line += '\n';
   const std::scoped_lock lock(g_mutex);
   std::fflush(stdout);
-  // One write per message: lines of several processes do not mix.
-  std::size_t done = 0;
-  while (done < line.size()) {
-    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (written <= 0) break;
-    done += static_cast<std::size_t>(written);
-  }
+  close_open_line();
+  write_all(STDERR_FILENO, line);
 }
 
 }  // namespace
@@ -42,14 +50,28 @@ void set_rank(int rank, int size) {
   g_size = size;
 }
 
-void set_open_line(bool open) { g_open_line = open; }
+void draw_open_line(std::string_view text) {
+  const std::scoped_lock lock(g_mutex);
+  std::fflush(stdout);
+  g_open_line = true;
+  write_all(STDOUT_FILENO, text);
+}
+
+void end_open_line() {
+  const std::scoped_lock lock(g_mutex);
+  close_open_line();
+}
 
 void write_info(std::string_view message) {
   if (g_rank.load() == 0) emit("", message);
 }
 
-void write_warning(std::string_view message) { emit("warning: ", message); }
+void write_warning(std::string_view message) {
+  emit("warning: ", message);
+}
 
-void write_error(std::string_view message) { emit("error: ", message); }
+void write_error(std::string_view message) {
+  emit("error: ", message);
+}
 
 }  // namespace motley::log

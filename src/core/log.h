@@ -13,9 +13,10 @@ namespace motley::log {
 // Until this is called the process counts as rank 0 of 1.
 void set_rank(int rank, int size);
 
-// A progress line that is being redrawn on a terminal; messages clear it first. Empty: none.
-// The line is written to standard output by report/progress.
-void set_open_line(bool open);
+// The line that report/progress redraws in place on a terminal (standard output). A message ends it first, so
+// that both stay readable; one lock covers both, whichever thread they come from.
+void draw_open_line(std::string_view text);  // `text` brings its own control characters, without a newline
+void end_open_line();                        // nothing when no line is open
 
 void write_info(std::string_view message);
 void write_warning(std::string_view message);

@@ -1,12 +1,13 @@
 // metrics.jsonl: one JSON object per line. Training lines: step, epoch, loss, lr, grad_norm, samples_per_s,
-// step_s (mean per step), the task's metrics by name, and "ranks": [{n, compute_s, wait_s}] (means per step). Validation lines: "valid":
-// subset, step, epoch, loss, metrics, samples, seconds. Numbers carry enough digits to be read back exactly.
+// step_s (mean per step), the task's metrics by name, and "ranks": [{n, compute_s, wait_s}] (means per step).
+// Validation lines: "valid": subset, step, epoch, loss, metrics, samples, seconds. Numbers carry enough
+// digits to be read back exactly. What is not a finite number (a loss that diverged, a rate over no time) is
+// null, since JSON has no word for it.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
+#include <string>
 
 #include "report/records.h"
 
@@ -14,8 +15,9 @@ namespace motley::report {
 
 class MetricsFile {
  public:
-  // Opens for appending. Lines beyond `last_step` (of a run that was killed after its last checkpoint) are dropped,
-  // as is a half-written last line; with last_step = 0 the file starts empty. Error(input) when it cannot be written.
+  // Opens for appending. Lines beyond `last_step` (of a run that was killed after its last checkpoint) are
+  // dropped, as are lines that are no records (a half-written last one); with last_step = 0 the file starts
+  // empty. Error(input) when it cannot be written.
   MetricsFile(const std::filesystem::path& path, std::int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
@@ -26,7 +28,8 @@ class MetricsFile {
   void add(const ValidRecord& record);
 
  private:
-  void write_line(const std::string& line);
+  void write_line(std::string line);
+
   std::filesystem::path path_;
   int fd_ = -1;
   bool warned_ = false;

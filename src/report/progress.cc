@@ -1,1 +1,206 @@
 #include "report/progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+
+#include "core/error.h"
+#include "core/log.h"
+#include "report/metrics.h"
+#include "report/terminal.h"
+
+namespace motley::report {
+namespace {
+
+constexpr double redraw_every_s = 0.1;
+constexpr double steps_averaged = 50;  // the time left follows a change of speed within about so many steps
+constexpr int plain_columns = 240;     // a log file of a run on hundreds of ranks stays readable
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string grouped(std::int64_t value) {
+  const std::string digits = fmt::format("{}", value);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const std::size_t left = digits.size() - i;
+    if (i > 0 && left % 3 == 0 && digits[i - 1] != '-') text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+bool is_fraction(const std::string& name) {
+  if (name.ends_with("accuracy")) return true;
+  return name.starts_with("top") && name.size() > 3 &&
+         std::all_of(name.begin() + 3, name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::string metric_text(const std::string& name, double value) {
+  if (is_fraction(name) && std::isfinite(value)) return fmt::format("{} {:.1f} %", name, 100 * value);
+  return fmt::format("{} {}", name, value_text(value));
+}
+
+std::vector<int> work_percents(const StepRecord& record) {
+  std::vector<int> percents;
+  percents.reserve(record.ranks.size());
+  for (const RankTime& rank : record.ranks) {
+    percents.push_back(
+        static_cast<int>(std::lround(100 * std::clamp(rank.compute_s / record.step_s, 0.0, 1.0))));
+  }
+  return percents;
+}
+
+std::string work_of_each(const std::vector<int>& percents) {
+  return fmt::format("work {} %", fmt::join(percents, " "));
+}
+
+std::string work_in_short(std::vector<int> percents) {
+  std::sort(percents.begin(), percents.end());
+  return fmt::format("work {} least {} median {} most %", percents.front(), percents[percents.size() / 2],
+                     percents.back());
+}
+
+std::int64_t last_step_of(const RunLength& length) {
+  const std::int64_t by_epochs = length.total_epochs * length.steps_per_epoch;
+  if (length.total_steps <= 0) return by_epochs;
+  return by_epochs > 0 ? std::min(by_epochs, length.total_steps) : length.total_steps;
+}
+
+std::string of_total(std::int64_t value, std::int64_t total) {
+  return total > 0 ? fmt::format("{}/{}", value, total) : fmt::format("{}", value);
+}
+
+void print_line(const std::string& text) {
+  std::fwrite((text + "\n").data(), 1, text.size() + 1, stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+std::string value_text(double value) {
+  // From a thousand on four digits leave none behind the point.
+  const double size = std::abs(value);
+  return size >= 999.95 && size < 9999.5 ? fmt::format("{:.0f}", value) : fmt::format("{:#.4g}", value);
+}
+
+std::string rate_text(double per_second) {
+  if (per_second < 100) return fmt::format("{:.1f}", per_second);
+  return grouped(std::llround(per_second));
+}
+
+std::string duration_text(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e15) return "?";
+  const std::int64_t whole = std::llround(seconds);
+  const std::int64_t minutes = whole / 60, hours = minutes / 60, days = hours / 24;
+  if (days > 0) return fmt::format("{} d {} h", days, hours % 24);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes % 60, whole % 60);
+  return fmt::format("{}:{:02}", minutes, whole % 60);
+}
+
+std::string progress_text(const StepRecord& record, const RunLength& length, double seconds_left,
+                          int columns) {
+  const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
+  std::vector<std::string> fields = {"epoch " + of_total(record.epoch, length.total_epochs),
+                                     "step " + of_total(record.step, last_step_of(length)),
+                                     "loss " + value_text(record.loss)};
+  for (const auto& [name, value] : record.metrics) fields.push_back(metric_text(name, value));
+  const std::size_t first_metric = 3;
+  if (record.step_s > 0) {
+    fields.push_back(rate_text(static_cast<double>(record.samples) / record.step_s) + " samples/s");
+  }
+  if (seconds_left >= 0 && std::isfinite(seconds_left))
+    fields.push_back(duration_text(seconds_left) + " left");
+
+  const auto joined = [&fields] { return fmt::format("{}", fmt::join(fields, "  ")); };
+  if (record.step_s > 0 && !record.ranks.empty()) {
+    const std::vector<int> percents = work_percents(record);
+    fields.push_back(work_of_each(percents));
+    if (joined().size() > room) fields.back() = work_in_short(percents);
+  }
+  // Where not everything fits the first metric speaks for the others; then the end of the line goes.
+  for (std::size_t extra = record.metrics.size(); extra > 1 && joined().size() > room; --extra) {
+    fields.erase(fields.begin() + static_cast<std::ptrdiff_t>(first_metric + extra - 1));
+  }
+  while (fields.size() > 1 && joined().size() > room) fields.pop_back();
+  return joined().substr(0, room);
+}
+
+std::string valid_text(const ValidRecord& record) {
+  std::string text = fmt::format("{}  epoch {}  step {}  loss {}", record.subset, record.epoch, record.step,
+                                 value_text(record.loss));
+  for (const auto& [name, value] : record.metrics) text += "  " + metric_text(name, value);
+  const std::string took =
+      record.seconds < 60 ? fmt::format("{:.1f} s", record.seconds) : duration_text(record.seconds);
+  return text + fmt::format("  {} samples in {}", grouped(record.samples), took);
+}
+
+LogFormat parse_log_format(const std::string& text) {
+  if (text == "none") return LogFormat::none;
+  if (text == "simple" || text == "tqdm") return LogFormat::simple;
+  if (text == "json") return LogFormat::json;
+  fail(ExitCode::usage, "--log-format is none, simple or json, not \"{}\"", text);
+}
+
+Progress::Progress(LogFormat format, bool redraw, RunLength length)
+    : format_(format), redraw_(redraw && format == LogFormat::simple), length_(length) {}
+
+Progress::~Progress() {
+  try {
+    finish_line();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a progress line is not worth a terminate
+  }
+}
+
+double Progress::seconds_left(const StepRecord& record) const {
+  const std::int64_t last = last_step_of(length_);
+  if (last <= 0 || seconds_per_step_ <= 0) return -1;
+  return static_cast<double>(std::max<std::int64_t>(last - record.step, 0)) * seconds_per_step_;
+}
+
+void Progress::draw(const StepRecord& record) {
+  // The last column stays free: a cursor that stands past it makes some terminals wrap, and erase the last
+  // letter.
+  const int columns = std::max(terminal_columns() - 1, 1);
+  log::draw_open_line(
+      fmt::format("\r{}\x1b[K", progress_text(record, length_, seconds_left(record), columns)));
+  held_back_.reset();
+}
+
+void Progress::finish_line() {
+  if (!redraw_) return;
+  if (held_back_) draw(*held_back_);
+  log::end_open_line();
+}
+
+void Progress::step(const StepRecord& record) {
+  if (record.steps > 0 && record.step_s > 0) {
+    const double per_step = record.step_s / static_cast<double>(record.steps);
+    const double kept =
+        seconds_per_step_ > 0 ? std::pow(1 - 1 / steps_averaged, static_cast<double>(record.steps)) : 0.0;
+    seconds_per_step_ = kept * seconds_per_step_ + (1 - kept) * per_step;
+  }
+  if (redraw_) {
+    const double now = now_s();
+    if (last_draw_s_ >= 0 && now - last_draw_s_ < redraw_every_s) {
+      held_back_ = record;
+      return;
+    }
+    last_draw_s_ = now;
+    draw(record);
+  } else if (format_ == LogFormat::simple) {
+    print_line(progress_text(record, length_, seconds_left(record), plain_columns));
+  } else if (format_ == LogFormat::json) {
+    print_line(to_json_line(record));
+  }
+}
+
+void Progress::valid(const ValidRecord& record) {
+  finish_line();
+  if (format_ == LogFormat::simple) print_line(valid_text(record));
+  if (format_ == LogFormat::json) print_line(to_json_line(record));
+}
+
+}  // namespace motley::report

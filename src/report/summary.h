@@ -1,8 +1,8 @@
 // The end-of-run summary: throughput, imbalance, time lost waiting, and advice.
 #pragma once
 
-#include <string>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "report/records.h"
@@ -14,17 +14,23 @@ class Summary {
   void add(const StepRecord& record);
 
   // Definitions, over all steps added:
-  //   samples/s        = samples / wall time
-  //   imbalance        = mean over steps of (largest compute_s of a rank / mean compute_s - 1), as GROMACS reports it
-  //   lost to waiting  = sum of wait_s over ranks / (ranks * wall time)
+  //   samples/s       = samples / wall time
+  //   imbalance       = mean over steps of (largest compute_s of a rank / mean compute_s - 1), as GROMACS
+  //                     reports it
+  //   lost to waiting = sum of wait_s over ranks / (ranks * wall time)
   double samples_per_s() const;
   double imbalance() const;
   double lost_fraction() const;
 
-  // For people; several lines. When more than 5 % of rank-time was lost waiting, a NOTE says which rank was slowest
-  // and what would divide the work better: the --weights (small whole numbers) that follow from the measured speeds (n / compute_s) of the run, with
-  // `policy` and `weights` as they were used, or, when the shares are already right and the rest is communication or the reader, that.
-  std::string text(const std::string& policy) const;
+  // For people; several lines. When more than 5 % of rank-time was lost waiting, a NOTE says which of three
+  // causes is the largest, and what would help:
+  //   shares          = (busiest rank's compute_s - mean compute_s) / wall time, of the sums over the run:
+  //                     one rank was always waited for. Gives the --weights that follow from the measured
+  //                     speeds (n / compute_s).
+  //   changing speeds = imbalance * mean compute_s / wall time - shares: ranks took turns in being the
+  //                     slowest
+  //   in common       = lost - the two above: what the busiest rank waits too, for communication or for data
+  std::string text() const;
 
   // Speeds in samples per second of compute, one per rank; 0 for a rank that never had work.
   std::vector<double> speeds() const;
@@ -35,8 +41,8 @@ class Summary {
   std::vector<RankTime> ranks_;  // sums
 };
 
-// Small whole numbers in about the ratio of `speeds` (largest at most `limit`), each within 10 % where the limit
-// allows: what the NOTE proposes as --weights.
+// Small whole numbers in about the ratio of `speeds` (largest at most `limit`), each within 10 % where the
+// limit allows: what the NOTE proposes as --weights.
 std::vector<int> simple_ratio(const std::vector<double>& speeds, int limit = 20);
 
 }  // namespace motley::report

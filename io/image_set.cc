@@ -117,48 +117,73 @@ void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count,
 
 // --- Writing ----------------------------------------------------------------------------------------------
 
+// HDF5 makes the file with both data sets in place but without their contents, which are then written by
+// plain writes at the offsets that HDF5 chose. A disk that fills up is met in those writes, and not inside
+// HDF5, which does not recover from one: closing the file fails, and the library crashes when the process
+// ends.
 struct ImageSetWriter::Impl {
   std::string path, temporary;
   std::uint64_t samples = 0, written = 0;
-  std::vector<hsize_t> image_extents;
-  Hdf5Handle file, images, labels;
+  std::uint64_t image_bytes = 0;
+  std::uint64_t images_offset = 0, labels_offset = 0;
+  int file = -1;
 
-  Hdf5Handle create_dataset(const char* name, const std::vector<hsize_t>& extents) const;
-  void write_rows(const Hdf5Handle& dataset, const std::uint8_t* rows, std::uint64_t count,
-                  std::vector<hsize_t> extents) const;
+  ~Impl() {
+    if (file >= 0) ::close(file);
+    if (!temporary.empty()) ::unlink(temporary.c_str());
+  }
+  void lay_out(std::int64_t height, std::int64_t width, std::int64_t channels);
+  std::uint64_t add_dataset(hid_t hdf5, const char* name, const std::vector<hsize_t>& extents) const;
+  void write(const std::uint8_t* data, std::uint64_t bytes, std::uint64_t offset) const;
 };
 
-Hdf5Handle ImageSetWriter::Impl::create_dataset(const char* name, const std::vector<hsize_t>& extents) const {
+// Where the first byte of the new data set belongs.
+std::uint64_t ImageSetWriter::Impl::add_dataset(hid_t hdf5, const char* name,
+                                                const std::vector<hsize_t>& extents) const {
+  const auto check = [this](auto result, const char* call) {
+    if (result < 0) fail_hdf5("cannot write " + temporary, call, ExitCode::input);
+    return result;
+  };
   const Hdf5Handle space(
-      MOTLEY_HDF5(path, ExitCode::input,
-                  H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr)),
+      check(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), "H5Screate_simple"),
       H5Sclose);
-  const Hdf5Handle creation(MOTLEY_HDF5(path, ExitCode::input, H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
-  // No time stamps: the same input gives the same bytes. No fill values: every row is going to be written.
-  MOTLEY_HDF5(path, ExitCode::input, H5Pset_obj_track_times(creation.get(), false));
-  MOTLEY_HDF5(path, ExitCode::input, H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER));
-  MOTLEY_HDF5(path, ExitCode::input, H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY));
-  return {MOTLEY_HDF5(path, ExitCode::input,
-                      H5Dcreate2(file.get(), name, H5T_STD_U8LE, space.get(), H5P_DEFAULT, creation.get(),
-                                 H5P_DEFAULT)),
-          H5Dclose};
+  const Hdf5Handle creation(check(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate"), H5Pclose);
+  // No time stamps: the same input gives the same bytes.
+  check(H5Pset_obj_track_times(creation.get(), false), "H5Pset_obj_track_times");
+  check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "H5Pset_fill_time");
+  check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "H5Pset_alloc_time");
+  const Hdf5Handle dataset(
+      check(H5Dcreate2(hdf5, name, H5T_STD_U8LE, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+            "H5Dcreate2"),
+      H5Dclose);
+  const haddr_t offset = H5Dget_offset(dataset.get());
+  MOTLEY_CHECK(offset != HADDR_UNDEF);
+  return offset;
 }
 
-void ImageSetWriter::Impl::write_rows(const Hdf5Handle& dataset, const std::uint8_t* rows,
-                                      std::uint64_t count, std::vector<hsize_t> extents) const {
-  extents[0] = count;
-  std::vector<hsize_t> start(extents.size(), 0);
-  start[0] = written;
-  const Hdf5Handle space(MOTLEY_HDF5(path, ExitCode::input, H5Dget_space(dataset.get())), H5Sclose);
-  const Hdf5Handle memory(
-      MOTLEY_HDF5(path, ExitCode::input,
-                  H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr)),
-      H5Sclose);
-  MOTLEY_HDF5(
-      path, ExitCode::input,
-      H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start.data(), nullptr, extents.data(), nullptr));
-  MOTLEY_HDF5("cannot write " + temporary, ExitCode::input,
-              H5Dwrite(dataset.get(), H5T_NATIVE_UINT8, memory.get(), space.get(), H5P_DEFAULT, rows));
+void ImageSetWriter::Impl::lay_out(std::int64_t height, std::int64_t width, std::int64_t channels) {
+  const Hdf5Lock lock;
+  const std::string where = "cannot write " + temporary;
+  const Hdf5Handle access(MOTLEY_HDF5(where, ExitCode::input, H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
+  // Rows that begin at a page boundary cost the window reader the fewest pages.
+  MOTLEY_HDF5(where, ExitCode::input, H5Pset_alignment(access.get(), 16384, 4096));
+  Hdf5Handle hdf5(MOTLEY_HDF5(where, ExitCode::input,
+                              H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get())),
+                  H5Fclose);
+  images_offset = add_dataset(
+      hdf5.get(), "images",
+      {samples, static_cast<hsize_t>(height), static_cast<hsize_t>(width), static_cast<hsize_t>(channels)});
+  labels_offset = add_dataset(hdf5.get(), "labels", {samples});
+  MOTLEY_HDF5(where, ExitCode::input, hdf5.close());
+}
+
+void ImageSetWriter::Impl::write(const std::uint8_t* data, std::uint64_t bytes, std::uint64_t offset) const {
+  for (std::uint64_t done = 0; done < bytes;) {
+    const ssize_t put = ::pwrite(file, data + done, bytes - done, static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail(ExitCode::input, "cannot write {}: {}", temporary, system_message(errno));
+    done += static_cast<std::uint64_t>(put);
+  }
 }
 
 ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, std::int64_t height,
@@ -167,54 +192,30 @@ ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, s
   MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
   if (std::filesystem::is_directory(path)) fail(ExitCode::input, "cannot write {}: it is a directory", path);
   impl_->path = path;
-  impl_->temporary = fmt::format("{}.tmp-{}", path, ::getpid());
+  const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   impl_->samples = samples;
-  impl_->image_extents = {samples, static_cast<hsize_t>(height), static_cast<hsize_t>(width),
-                          static_cast<hsize_t>(channels)};
-  // Made by open(2) first, for the system's own words on what is wrong with the directory.
-  const int made = ::open(impl_->temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (made < 0) fail(ExitCode::input, "cannot create {}: {}", impl_->temporary, system_message(errno));
-  ::close(made);
-
-  const Hdf5Lock lock;
-  try {
-    const Hdf5Handle access(MOTLEY_HDF5(path, ExitCode::input, H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
-    // Rows that begin at a page boundary cost the window reader the fewest pages.
-    MOTLEY_HDF5(path, ExitCode::input, H5Pset_alignment(access.get(), 16384, 4096));
-    impl_->file = {MOTLEY_HDF5(path, ExitCode::input,
-                               H5Fcreate(impl_->temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get())),
-                   H5Fclose};
-    impl_->images = impl_->create_dataset("images", impl_->image_extents);
-    impl_->labels = impl_->create_dataset("labels", {samples});
-  } catch (...) {
-    ::unlink(impl_->temporary.c_str());
-    throw;
-  }
+  impl_->image_bytes = static_cast<std::uint64_t>(height * width * channels);
+  impl_->file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (impl_->file < 0) fail(ExitCode::input, "cannot create {}: {}", temporary, system_message(errno));
+  impl_->temporary = temporary;
+  // As much as HDF5 is about to write itself: a disk that is full already is to be met here.
+  const std::vector<std::uint8_t> zeros(16384);
+  impl_->write(zeros.data(), zeros.size(), 0);
+  impl_->lay_out(height, width, channels);
 }
 
-ImageSetWriter::~ImageSetWriter() {
-  if (impl_->temporary.empty()) return;
-  impl_->images.reset();
-  impl_->labels.reset();
-  impl_->file.reset();
-  ::unlink(impl_->temporary.c_str());
-}
+ImageSetWriter::~ImageSetWriter() = default;
 
 void ImageSetWriter::append(const std::uint8_t* images, const std::uint8_t* labels, std::uint64_t count) {
   MOTLEY_CHECK(count <= impl_->samples - impl_->written);
-  if (count == 0) return;
-  const Hdf5Lock lock;
-  impl_->write_rows(impl_->images, images, count, impl_->image_extents);
-  impl_->write_rows(impl_->labels, labels, count, {impl_->samples});
+  impl_->write(images, count * impl_->image_bytes,
+               impl_->images_offset + impl_->written * impl_->image_bytes);
+  impl_->write(labels, count, impl_->labels_offset + impl_->written);
   impl_->written += count;
 }
 
 void ImageSetWriter::finish() {
   MOTLEY_CHECK(!impl_->temporary.empty() && impl_->written == impl_->samples);
-  const std::string where = "cannot write " + impl_->temporary;
-  MOTLEY_HDF5(where, ExitCode::input, impl_->images.close());
-  MOTLEY_HDF5(where, ExitCode::input, impl_->labels.close());
-  MOTLEY_HDF5(where, ExitCode::input, impl_->file.close());
   sync_path(impl_->temporary, ExitCode::input);
   rename_durably(impl_->temporary, impl_->path, ExitCode::input);
   impl_->temporary.clear();

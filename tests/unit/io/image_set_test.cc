@@ -104,20 +104,39 @@ TEST_F(ImageSetTest, a_writer_that_is_not_finished_leaves_nothing) {
   EXPECT_TRUE(files().empty());
 }
 
+// Stands for a disk that fills up: writes beyond `bytes` of a file fail.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &old_);
+    struct rlimit tight = old_;
+    tight.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &tight);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  struct rlimit old_ {};
+  void (*old_handler_)(int);
+};
+
 TEST_F(ImageSetTest, a_full_disk_is_said_and_leaves_nothing) {
-  struct rlimit unlimited {};
-  ::getrlimit(RLIMIT_FSIZE, &unlimited);
-  struct rlimit tight = unlimited;
-  tight.rlim_cur = 64 << 10;
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  ::setrlimit(RLIMIT_FSIZE, &tight);
-  expect_error_with(ExitCode::input, {"cannot write " + path() + ".tmp-", "File too large"}, [this] {
+  const std::vector<std::string> sentence = {"cannot write " + path() + ".tmp-", ": File too large"};
+  {
     ImageSetWriter writer(path(), 10, 100, 100, 1);
-    writer.append(bytes(100000).data(), bytes(10).data(), 10);
-    writer.finish();
-  });
-  ::setrlimit(RLIMIT_FSIZE, &unlimited);
-  std::signal(SIGXFSZ, old_handler);
+    const FileSizeLimit limit(64 << 10);
+    expect_error_with(ExitCode::input, sentence,
+                      [&] { writer.append(bytes(100000).data(), bytes(10).data(), 10); });
+  }
+  {
+    const FileSizeLimit limit(1000);
+    expect_error_with(ExitCode::input, sentence, [&] { ImageSetWriter(path(), 10, 100, 100, 1); });
+  }
   EXPECT_TRUE(files().empty());
 }
 

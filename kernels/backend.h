@@ -1,14 +1,16 @@
-// The list of operations that the networks need, and the device that runs them. One Backend object per rank owns
-// the device, its streams, its scratch memory and its memory limit.
+// The list of operations that the networks need, and the device that runs them. One Backend object per rank
+// owns the device, its streams, its scratch memory and its memory limit.
 //
 // Conventions, for every operation and every device:
-//  * Operations take raw views (pointer, dtype, shape), check them, and never allocate device memory for results.
+//  * Operations take raw views (pointer, dtype, shape), check them, and never allocate device memory for
+//  results.
 //    Wrong shapes or dtypes are a bug in the caller: Error(internal), with the operation's name.
 //  * Views point to memory of this backend's device (Buffer), unless a parameter is called host_*.
 //  * Operations are enqueued in order. Results are ready for the host after synchronize().
 //  * Activations are channels-last: [n, height, width, channels]. Weights have PyTorch's shapes: convolution
 //    [out, in / groups, kernel_h, kernel_w], linear [out, in].
-//  * Reductions have a fixed order: the same call on the same device gives the same bits twice, so there are no
+//  * Reductions have a fixed order: the same call on the same device gives the same bits twice, so there are
+//  no
 //    floating-point atomics.
 //  * "accumulate" adds to the output instead of overwriting it; gradients of parameters are summed over
 //    micro-batches that way (law 2).
@@ -55,19 +57,20 @@ struct DropoutMask {
   double probability = 0;  // 0 <= probability < 1; kept values are scaled by 1 / (1 - probability)
 };
 
-// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation).
+// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double, because PyTorch
+// derives 1 - beta and the bias corrections from doubles: float32 betas would make 1 - beta2 wrong by 1e-5.
 struct SgdOptions {
-  float lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
+  double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   bool first_step = false;  // the momentum buffer starts as the gradient itself, as PyTorch does
 };
 struct AdamOptions {
-  float lr = 0, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = false;  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
   std::int64_t step = 1;   // counts from 1, for the bias correction
 };
 struct AdadeltaOptions {
-  float lr = 1, rho = 0.9f, eps = 1e-6f, weight_decay = 0;
+  double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
 };
 
 class Backend {
@@ -95,16 +98,17 @@ class Backend {
                                 std::span<const float> host_deviation, View y) = 0;
 
   // --- Convolution and pooling, channels-last -------------------------------------------------------------
-  // y[n,oh,ow,k] = activation(x * weight + bias); bias [k] may be empty. o = (i + 2 pad - kernel) / stride + 1.
+  // y[n,oh,ow,k] = activation(x * weight + bias); bias [k] may be empty. o = (i + 2 pad - kernel) / stride
+  // + 1.
   virtual void conv2d_forward(const Conv2d& conv, ConstView x, ConstView weight, ConstView bias,
                               Activation activation, View y) = 0;
   // dx = gradient of x from dy (the gradient before the activation: see relu_backward).
   virtual void conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstView weight, View dx) = 0;
   // dweight and dbias (may be empty) from x and dy.
-  virtual void conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstView dy, View dweight, View dbias,
-                                       bool accumulate) = 0;
-  // y = maximum of each window; argmax (uint8, shape of y) = its place in the window, kernel_w * row + column,
-  // the first one when several are equal, as PyTorch. Windows of at most 256 elements.
+  virtual void conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstView dy, View dweight,
+                                       View dbias, bool accumulate) = 0;
+  // y = maximum of each window; argmax (uint8, shape of y) = its place in the window, kernel_w * row +
+  // column, the first one when several are equal, as PyTorch. Windows of at most 256 elements.
   virtual void max_pool2d_forward(const Pool2d& pool, ConstView x, View y, View argmax) = 0;
   virtual void max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) = 0;
 
@@ -112,8 +116,8 @@ class Backend {
   virtual void relu_forward(ConstView x, View y) = 0;
   // dx = dy where y > 0, else 0; y is the output of the activation. dx may be dy.
   virtual void relu_backward(ConstView y, ConstView dy, View dx) = 0;
-  // Element e of row i (all dimensions but the first, flattened) is dropped by random_u32(key, first_slot + i, e).
-  // The gradient is the same call on dy. y may be x.
+  // Element e of row i (all dimensions but the first, flattened) is dropped by random_u32(key, first_slot +
+  // i, e). The gradient is the same call on dy. y may be x.
   virtual void dropout(const DropoutMask& mask, ConstView x, View y) = 0;
   // Whole channels of [n, h, w, c] are dropped: element = channel. y may be x.
   virtual void dropout_channels(const DropoutMask& mask, ConstView x, View y) = 0;
@@ -125,33 +129,36 @@ class Backend {
 
   // --- Linear --------------------------------------------------------------------------------------------
   // y[n,out] = activation(x[n,in] weight[out,in]^T + bias[out]); bias may be empty.
-  virtual void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y) = 0;
+  virtual void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation,
+                              View y) = 0;
   virtual void linear_backward_data(ConstView dy, ConstView weight, View dx) = 0;
-  virtual void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias, bool accumulate) = 0;
+  virtual void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
+                                       bool accumulate) = 0;
 
   // --- Loss ----------------------------------------------------------------------------------------------
-  // Log-softmax and negative log-likelihood of logits [n, classes] (float32) against labels [n] (int32; -1 marks
-  // a row that does not count). Adds to sums (float64[4], device memory):
+  // Log-softmax and negative log-likelihood of logits [n, classes] (float32) against labels [n] (int32; -1
+  // marks a row that does not count). Adds to sums (float64[4], device memory):
   //   [0] sum of -log p(label), [1] rows counted, [2] rows whose label has the highest logit,
-  //   [3] rows whose label is among the k highest (k = min(top_k, classes)). Ties go to the lower class, and a
-  //   row with a NaN logit counts as wrong.
-  // dlogits, unless empty, = softmax - onehot(label): the gradient of the *sum* (0 for rows that do not count).
-  // It may be the logits themselves.
+  //   [3] rows whose label is among the k highest (k = min(top_k, classes)). Ties go to the lower class, and
+  //   a row with a NaN logit counts as wrong.
+  // dlogits, unless empty, = softmax - onehot(label): the gradient of the *sum* (0 for rows that do not
+  // count). It may be the logits themselves.
   virtual void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) = 0;
 
-  // --- Reductions and optimizer over flat arenas (float32, any length) ---------------------------------------
-  // sum (float64[1]) = sum of squares of x, accumulated in float64 in a fixed order that does not depend on the
-  // number of threads.
+  // --- Reductions and optimizer over flat arenas (float32, any length)
+  // --------------------------------------- sum (float64[1]) = sum of squares of x, accumulated in float64 in
+  // a fixed order that does not depend on the number of threads.
   virtual void sum_squares(ConstView x, View sum) = 0;
   // Turns a summed gradient into the step's: out (float32[2]) = {scale, norm} with
   //   norm  = sqrt(sum_squares) / count, scale = (1 / count) * min(1, clip_norm / (norm + 1e-6))
   // clip_norm <= 0: no clipping. count (float64[1]) = 0 gives scale 0 and norm 0.
   virtual void gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) = 0;
-  // One optimizer step on the whole arena; the gradient used is grad * scale[0] (scale: float32, device memory).
-  // States are as long as the parameters and start as zeros.
-  virtual void sgd_step(const SgdOptions& options, ConstView grad, ConstView scale, View param, View momentum) = 0;
-  virtual void adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param, View exp_avg,
-                         View exp_avg_sq) = 0;
+  // One optimizer step on the whole arena; the gradient used is grad * scale[0] (scale: float32, device
+  // memory). States are as long as the parameters and start as zeros.
+  virtual void sgd_step(const SgdOptions& options, ConstView grad, ConstView scale, View param,
+                        View momentum) = 0;
+  virtual void adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param,
+                         View exp_avg, View exp_avg_sq) = 0;
   virtual void adadelta_step(const AdadeltaOptions& options, ConstView grad, ConstView scale, View param,
                              View square_avg, View acc_delta) = 0;
 };

@@ -1,1 +1,5 @@
-int main() { return 0; }
+#include "cli/command.h"
+
+int main(int argc, char** argv) {
+  return motley::cli::main(argc, argv);
+}

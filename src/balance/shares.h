@@ -21,8 +21,8 @@ std::vector<std::int64_t> share_offsets(std::span<const std::int64_t> shares);
 // larger ones first. Empty for n = 0. cap >= 1.
 std::vector<std::int64_t> micro_batches(std::int64_t n, std::int64_t cap);
 
-// Parses "--weights 1,1,2,4" for `ranks` ranks. Throws Error(usage) with a sentence for a wrong count, something
-// that is not a number, negative numbers, or all zeros.
+// Parses "--weights 1,1,2,4" for `ranks` ranks. Throws Error(usage) with a sentence for a wrong count,
+// something that is not a number, negative numbers, or all zeros.
 std::vector<double> parse_weights(const std::string& text, int ranks);
 
 }  // namespace motley::balance

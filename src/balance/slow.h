@@ -11,8 +11,8 @@ struct SlowSpec {
   double factor = 1;  // compute takes this many times as long; >= 1
 };
 
-// Parses e.g. "1:3x,2:1.5x" into one spec per rank. Throws Error(usage) for a rank that does not exist or is named
-// twice, a factor below 1, or any other form (the sentence says which forms there are).
+// Parses e.g. "1:3x,2:1.5x" into one spec per rank. Throws Error(usage) for a rank that does not exist or is
+// named twice, a factor below 1, or any other form (the sentence says which forms there are).
 std::vector<SlowSpec> parse_slow(const std::string& text, int ranks);
 
 }  // namespace motley::balance

@@ -1,0 +1,122 @@
+#include "cli/command.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "cli/ending.h"
+#include "cli/option_set.h"
+#include "comm/agree.h"
+#include "comm/mpi.h"
+#include "core/log.h"
+
+namespace motley::cli {
+namespace {
+
+constexpr const char* version = MOTLEY_VERSION;
+
+std::string overview() {
+  std::string text =
+      "motley: data-parallel training on whatever mix of machines there is\n\n"
+      "usage: mpirun -n RANKS motley COMMAND [OPTIONS]\n\ncommands:\n";
+  for (const Command& command : commands()) text += fmt::format("  {:14}{}\n", command.name, command.summary);
+  text +=
+      "\nmotley COMMAND --help lists the options of a command.\n"
+      "exit codes: 0 done, 2 usage, 3 input data, 4 checkpoint, 5 communication, 6 device, 70 internal\n";
+  return text;
+}
+
+// The command that the arguments start with, and how many words its name has.
+struct Match {
+  const Command* command;
+  std::size_t words;
+};
+
+std::optional<Match> match(const std::vector<std::string>& arguments) {
+  for (const Command& command : commands()) {
+    const std::string name = command.name;
+    const std::size_t space = name.find(' ');
+    if (space == std::string::npos) {
+      if (!arguments.empty() && arguments[0] == name) return Match{&command, 1};
+    } else if (arguments.size() >= 2 && arguments[0] == name.substr(0, space) &&
+               arguments[1] == name.substr(space + 1)) {
+      return Match{&command, 2};
+    }
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void fail_unknown_command(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) fail(ExitCode::usage, "no command was given; motley --help lists them");
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  std::string given = arguments[0];
+  if (given == "data") {
+    if (arguments.size() < 2) fail(ExitCode::usage, "\"data\" needs one of: idx, inspect");
+    given += " " + arguments[1];
+  }
+  const std::string nearest = nearest_word(given, names);
+  fail(ExitCode::usage, "there is no command \"{}\"{}; motley --help lists them", given,
+       nearest.empty() ? "" : fmt::format(", did you mean \"{}\"?", nearest));
+}
+
+bool asks_for_help(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h") return true;
+  }
+  return false;
+}
+
+int run(int argc, char** argv, const std::vector<std::string>& arguments) {
+  comm::MpiSession session(&argc, &argv);
+  session.set_timeout(startup_timeout_s(arguments));
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  log::set_rank(rank, size);
+  try {
+    run_or_abort([&] {
+      const comm::Communicator world(MPI_COMM_WORLD, startup_timeout_s(arguments));
+      std::optional<Match> found;
+      comm::agree(world, "reading the command", [&] {
+        found = match(arguments);
+        if (!found) fail_unknown_command(arguments);
+      });
+      const auto rest = arguments.begin() + static_cast<std::ptrdiff_t>(found->words);
+      found->command->run({rest, arguments.end()}, world);
+    });
+    return static_cast<int>(ExitCode::done);
+  } catch (const AgreedError& error) {
+    // Printed while the session lives: after it mpirun may end this process. The other ranks stay silent.
+    if (rank == 0) log::error("{}", error.what());
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> list = {
+      {"train", "train a network", train_help, train},
+      {"eval", "metrics of a checkpoint on a data set", eval_help, eval},
+      {"data idx", "IDX files (MNIST and its relatives) to HDF5", data_idx_help, data_idx},
+      {"data inspect", "what an HDF5 file holds", data_inspect_help, data_inspect},
+  };
+  return list;
+}
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  // Help and version work without MPI, on a login node for instance.
+  if (asks_for_help(arguments) || (arguments.size() == 1 && arguments[0] == "help")) {
+    const std::optional<Match> found = match(arguments);
+    std::fputs(found ? found->command->help().c_str() : overview().c_str(), stdout);
+    return 0;
+  }
+  if (arguments.size() == 1 && arguments[0] == "--version") {
+    std::printf("motley %s\n", version);
+    return 0;
+  }
+  return run(argc, argv, arguments);
+}
+
+}  // namespace motley::cli

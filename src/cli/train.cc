@@ -1,0 +1,108 @@
+#include "cli/command.h"
+#include "cli/ending.h"
+#include "cli/option_set.h"
+#include "cli/shared_options.h"
+#include "comm/agree.h"
+#include "train/trainer.h"
+
+namespace motley::cli {
+namespace {
+
+void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared) {
+  set.group("data");
+  add_data_options(set, options.data);
+  set.add("train-subset", &options.data.train_subset, "train on DIR/<this>.h5");
+  set.add("valid-subset", &options.data.valid_subsets,
+          "judge on DIR/<this>.h5, several with commas between them");
+  set.add("validate-interval", &options.data.validate_interval, "judge every this many epochs; 0: never");
+  set.add("curriculum", &options.data.curriculum, "do not shuffle the first this many epochs");
+  set.group("batches and shares");
+  add_batch_options(set, options.batch);
+  set.add("update-freq", &options.batch.update_freq,
+          "micro-batches per rank and step, one number per epoch; without --global-batch");
+  set.group("length of the run");
+  set.add("max-epoch", &options.max_epoch, "stop after this epoch; 0: no limit");
+  set.add("max-update", &options.max_update, "stop after this step; 0: no limit");
+  set.add("min-lr", &options.schedule.min_lr,
+          "stop when the learning rate has fallen to this; negative: never");
+  set.group("optimizer");
+  train::OptimizerOptions& optimizer = options.optimizer;
+  set.add("optimizer", &optimizer.name, "sgd, adam, adamw or adadelta, as PyTorch defines them");
+  set.add("momentum", &optimizer.momentum, "sgd");
+  set.add("dampening", &optimizer.dampening, "sgd");
+  set.add_switch("nesterov", &optimizer.nesterov, "sgd");
+  set.add("adam-betas", &shared.adam_betas, "adam, adamw");
+  set.add("adam-eps", &optimizer.adam_eps, "adam, adamw");
+  set.add("adadelta-rho", &optimizer.adadelta_rho, "adadelta");
+  set.add("adadelta-eps", &optimizer.adadelta_eps, "adadelta");
+  set.add("weight-decay", &optimizer.weight_decay, "added to the gradient; adamw: taken off the weights");
+  set.add("clip-norm", &optimizer.clip_norm, "largest norm of the gradient; 0: no clipping");
+  set.group("learning rate");
+  set.add("lr", &options.schedule.lr, "one rate per epoch, the last for all further ones");
+  set.add("warmup-updates", &options.schedule.warmup_updates, "steps of linear warm-up");
+  set.add("total-num-update", &options.schedule.total_num_update, "step at which the decay ends");
+  set.add("end-learning-rate", &options.schedule.end_learning_rate, "rate at which the decay ends");
+  set.add("power", &options.schedule.power, "of the polynomial decay");
+  set.group("checkpoints");
+  train::SaveOptions& save = options.save;
+  set.add("save-dir", &save.save_dir, "directory for checkpoints, metrics.jsonl and config.ini");
+  set.add("restore-file", &save.restore_file,
+          "checkpoint to continue from; without it the newest good one of --save-dir");
+  set.add("save-interval", &save.save_interval, "save every this many epochs; 0: only at the end");
+  set.add("save-interval-updates", &save.save_interval_updates,
+          "save and judge every this many steps; 0: never");
+  set.add("keep-interval-updates", &save.keep_interval_updates,
+          "keep the last this many of --save-interval-updates; -1: all");
+  set.add("keep-last-epochs", &save.keep_last_epochs, "keep the last this many of --save-interval; -1: all");
+  set.add_switch("no-save", &save.no_save, "write no checkpoints");
+  set.add("best-checkpoint-metric", &save.best_metric,
+          "metric of the first --valid-subset that decides what is best");
+  set.add_switch("maximize-best-checkpoint-metric", &save.maximize_best_metric, "the largest is the best");
+  set.group("what is shown");
+  set.add("log-interval", &options.report.log_interval, "steps per line of metrics.jsonl and of the log");
+  set.add("log-format", &options.report.log_format, "none, simple or json");
+  set.add_switch("no-progress-bar", &options.report.no_progress_bar, "plain lines, also on a terminal");
+  set.group("ranks and devices");
+  add_device_options(set, shared);
+  set.add("bucket-cap-mb", &options.bucket_cap_mb,
+          "largest bucket in which gradients are summed over ranks; small models use smaller ones");
+  set.add("seed", &options.seed, "of everything random");
+}
+
+constexpr const char* description =
+    "Trains a network on the samples of DIR/train.h5, every rank its share of each global batch. Started "
+    "again with the\n"
+    "same --save-dir it continues from the newest good checkpoint.";
+
+}  // namespace
+
+std::string train_help() {
+  OptionSet set("train");
+  train::TrainOptions options;
+  SharedOptions shared;
+  declare(set, options, shared);
+  return set.help("mpirun -n RANKS motley train --task mnist --data DIR --max-epoch N [OPTIONS]",
+                  description);
+}
+
+void train(const std::vector<std::string>& arguments, const comm::Communicator& world) {
+  train::TrainOptions options;
+  comm::agree(world, "reading the options", [&] {
+    OptionSet set("train");
+    SharedOptions shared;
+    declare(set, options, shared);
+    set.parse(arguments);
+    apply_shared(shared, options);
+    if (set.given("update-freq") && set.given("global-batch")) {
+      fail(ExitCode::usage,
+           "--global-batch already says how many samples a step has; leave --update-freq out");
+    }
+    options.data.valid_subset_given = set.given("valid-subset");
+    options.as_used = set.as_used();
+    train::check_options(options, world.size());
+  });
+  train::Trainer trainer(options, world);
+  run_or_abort([&] { trainer.run(); });
+}
+
+}  // namespace motley::cli

@@ -1,6 +1,10 @@
 // A group of ranks. All collectives here are implemented by non-blocking MPI calls that are polled until a
 // deadline, yielding the processor while they wait; when the deadline passes, Error(communication) says what
-// was waited for, for how long, and on which rank and host.
+// was waited for, for how long, and on which rank and host, and where it is known which ranks did not arrive.
+//
+// After a deadline MPI may still write to the buffers of the call that was late. Those that the Communicator
+// made are kept for ever; those of broadcast(void*) and wait() are the caller's. Report the error and end by
+// abort_job().
 #pragma once
 
 #include <mpi.h>
@@ -16,9 +20,13 @@ namespace motley::comm {
 
 class Communicator {
  public:
-  // A private duplicate of `parent` (so that threads with communicators of their own never mix messages), with
-  // `timeout_s` as the deadline of every wait.
-  explicit Communicator(MPI_Comm parent, double timeout_s = 600);
+  // What one MPI call moves at most; larger messages are split (counts and displacements in MPI are ints).
+  static constexpr std::size_t max_message_bytes = std::size_t{1} << 30;
+
+  // A private duplicate of `parent` (so that threads with communicators of their own never mix messages),
+  // with `timeout_s` as the deadline of every wait. Collective. `message_bytes` is lowered by tests only.
+  explicit Communicator(MPI_Comm parent, double timeout_s = 600,
+                        std::size_t message_bytes = max_message_bytes);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -29,7 +37,8 @@ class Communicator {
   double timeout_s() const { return timeout_s_; }
   const std::string& host() const { return host_; }
 
-  // Each call says what it is for ("the plan of window 12"): the words appear in the sentence when it is late.
+  // Each call says what it is for ("the plan of window 12"): the words appear in the sentence when it is
+  // late.
   void barrier(const char* what) const;
   void broadcast(void* data, std::size_t bytes, int root, const char* what) const;
   std::string broadcast(std::string text, int root, const char* what) const;
@@ -46,15 +55,28 @@ class Communicator {
   // Waits for `request` until the deadline. For callers that post their own non-blocking calls.
   void wait(MPI_Request& request, const char* what) const;
 
+  // The error of a wait that is over its deadline, for callers that poll by themselves. `missing`: the ranks
+  // that are known not to have arrived. Includes abandon().
+  Error late(const char* what, std::span<const int> missing = {}) const;
+  // From here on the destructor leaves the communicator alone, because freeing it could wait for what never
+  // comes.
+  void abandon() const { broken_ = true; }
+
  private:
+  void wait_each(std::span<MPI_Request> by_rank, const char* what) const;
+  void all_reduce(std::span<double> values, MPI_Op operation, const char* what) const;
+  void send(const void* data, std::size_t bytes, int to, const char* what) const;
+
   MPI_Comm handle_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   double timeout_s_;
+  std::size_t message_bytes_;
   std::string host_;
+  mutable bool broken_ = false;
 };
 
-// OpenMP threads that this rank should use: its allowed processors divided by the ranks on this host that share
-// them, at least 1. Collective over `world`.
+// OpenMP threads that this rank should use: its allowed processors divided by the ranks on this host that
+// have the same ones, at least 1. OMP_NUM_THREADS in the environment wins. Collective over `world`.
 int threads_per_rank(const Communicator& world);
 
 }  // namespace motley::comm

@@ -13,7 +13,8 @@ namespace {
 // Owns a file descriptor.
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags, ExitCode code) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+  Descriptor(const std::filesystem::path& path, int flags, ExitCode code)
+      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     if (fd_ < 0) fail(code, "cannot open {}: {}", path.string(), system_message(errno));
   }
   ~Descriptor() {
@@ -29,7 +30,9 @@ class Descriptor {
 
 }  // namespace
 
-std::string system_message(int error) { return std::system_category().message(error); }
+std::string system_message(int error) {
+  return std::system_category().message(error);
+}
 
 std::string read_file(const std::filesystem::path& path, ExitCode code) {
   const Descriptor file(path, O_RDONLY, code);
@@ -56,7 +59,8 @@ void write_file(const std::filesystem::path& path, std::string_view content, Exi
     }
     content.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::fsync(file.get()) != 0) fail(code, "cannot flush {} to disk: {}", path.string(), system_message(errno));
+  if (::fsync(file.get()) != 0)
+    fail(code, "cannot flush {} to disk: {}", path.string(), system_message(errno));
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content, ExitCode code) {
@@ -67,7 +71,8 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 
 void sync_path(const std::filesystem::path& path, ExitCode code) {
   const Descriptor file(path, O_RDONLY, code);
-  if (::fsync(file.get()) != 0) fail(code, "cannot flush {} to disk: {}", path.string(), system_message(errno));
+  if (::fsync(file.get()) != 0)
+    fail(code, "cannot flush {} to disk: {}", path.string(), system_message(errno));
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to, ExitCode code) {

@@ -15,8 +15,8 @@ namespace motley {
 // The whole file as bytes. Errors carry `code` (input for data, checkpoint for checkpoints).
 std::string read_file(const std::filesystem::path& path, ExitCode code);
 
-// Creates or replaces `path` with `content` and fsyncs it. Not atomic: use write_file_atomically for files that
-// readers may open at any moment.
+// Creates or replaces `path` with `content` and fsyncs it. Not atomic: use write_file_atomically for files
+// that readers may open at any moment.
 void write_file(const std::filesystem::path& path, std::string_view content, ExitCode code);
 
 // Writes under a temporary name in the same directory, fsyncs, renames over `path`, fsyncs the directory.

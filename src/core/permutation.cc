@@ -6,7 +6,8 @@
 namespace motley {
 namespace {
 
-// Four rounds make a pseudorandom permutation (Luby-Rackoff); two more because the halves are short for small n.
+// Four rounds make a pseudorandom permutation (Luby-Rackoff); two more because the halves are short for small
+// n.
 constexpr std::uint32_t feistel_rounds = 6;
 
 }  // namespace

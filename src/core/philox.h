@@ -26,10 +26,9 @@ MOTLEY_HOST_DEVICE constexpr Philox4 philox4x32_10(Philox4 counter, std::uint32_
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.x;
     const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.z;
-    counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter.y ^ key0,
-               static_cast<std::uint32_t>(product1),
-               static_cast<std::uint32_t>(product0 >> 32) ^ counter.w ^ key1,
-               static_cast<std::uint32_t>(product0)};
+    counter = {
+        static_cast<std::uint32_t>(product1 >> 32) ^ counter.y ^ key0, static_cast<std::uint32_t>(product1),
+        static_cast<std::uint32_t>(product0 >> 32) ^ counter.w ^ key1, static_cast<std::uint32_t>(product0)};
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
@@ -38,7 +37,14 @@ MOTLEY_HOST_DEVICE constexpr Philox4 philox4x32_10(Philox4 counter, std::uint32_
 
 // What a random number is for. The low 8 bits of the purpose word; the upper 24 carry an index (which layer,
 // which parameter), so that two dropouts of one network draw different masks.
-enum class Purpose : std::uint8_t { initialization = 1, dropout = 2, shuffle = 3, augmentation = 4, delay = 5, masking = 6 };
+enum class Purpose : std::uint8_t {
+  initialization = 1,
+  dropout = 2,
+  shuffle = 3,
+  augmentation = 4,
+  delay = 5,
+  masking = 6
+};
 
 // A stream of counted random numbers: everything but slot and element fixed.
 struct RandomKey {
@@ -47,24 +53,31 @@ struct RandomKey {
   std::uint32_t time = 0;  // step or epoch
 
   RandomKey() = default;
-  MOTLEY_HOST_DEVICE constexpr RandomKey(std::uint64_t seed_, Purpose kind, std::uint32_t index, std::uint32_t time_)
+  MOTLEY_HOST_DEVICE constexpr RandomKey(std::uint64_t seed_, Purpose kind, std::uint32_t index,
+                                         std::uint32_t time_)
       : seed(seed_), purpose(static_cast<std::uint32_t>(kind) | (index << 8)), time(time_) {}
 };
 
 // The four numbers for elements 4*block .. 4*block+3 of `slot`.
-MOTLEY_HOST_DEVICE constexpr Philox4 random_block(const RandomKey& key, std::uint32_t slot, std::uint32_t block) {
+MOTLEY_HOST_DEVICE constexpr Philox4 random_block(const RandomKey& key, std::uint32_t slot,
+                                                  std::uint32_t block) {
   return philox4x32_10({block, slot, key.time, key.purpose}, static_cast<std::uint32_t>(key.seed),
                        static_cast<std::uint32_t>(key.seed >> 32));
 }
 
 // The number of one element of one slot.
-MOTLEY_HOST_DEVICE constexpr std::uint32_t random_u32(const RandomKey& key, std::uint32_t slot, std::uint32_t element) {
+MOTLEY_HOST_DEVICE constexpr std::uint32_t random_u32(const RandomKey& key, std::uint32_t slot,
+                                                      std::uint32_t element) {
   const Philox4 block = random_block(key, slot, element / 4);
   switch (element % 4) {
-    case 0: return block.x;
-    case 1: return block.y;
-    case 2: return block.z;
-    default: return block.w;
+    case 0:
+      return block.x;
+    case 1:
+      return block.y;
+    case 2:
+      return block.z;
+    default:
+      return block.w;
   }
 }
 

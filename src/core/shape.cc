@@ -20,7 +20,9 @@ std::int64_t Shape::operator[](int i) const {
   return extents_[static_cast<std::size_t>(index)];
 }
 
-std::int64_t Shape::elements() const { return elements_from(0); }
+std::int64_t Shape::elements() const {
+  return elements_from(0);
+}
 
 std::int64_t Shape::elements_from(int first) const {
   std::int64_t product = 1;

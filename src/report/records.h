@@ -9,21 +9,23 @@
 namespace motley::report {
 
 struct RankTime {
-  std::int64_t n = 0;    // share: samples of the global batch (mean over the interval when several steps are reported)
+  std::int64_t n =
+      0;  // share: samples of the global batch (mean over the interval when several steps are reported)
   double compute_s = 0;  // forward, backward, optimizer; injected slowness counts as compute
   double wait_s = 0;     // blocked on other ranks or on the reader
 };
 
-// Covers `steps` steps ending with `step`; times are sums over them, loss and metrics means over their samples.
+// Covers `steps` steps ending with `step`; times are sums over them, loss and metrics means over their
+// samples.
 struct StepRecord {
   std::int64_t step = 0;  // counts from 1
   std::int64_t steps = 1;
-  int epoch = 1;          // counts from 1
+  int epoch = 1;  // counts from 1
   double loss = 0;
   double lr = 0;
-  double grad_norm = 0;   // of the last step, before clipping
+  double grad_norm = 0;  // of the last step, before clipping
   std::int64_t samples = 0;
-  double step_s = 0;      // wall time of all `steps`
+  double step_s = 0;                                    // wall time of all `steps`
   std::vector<std::pair<std::string, double>> metrics;  // {"accuracy", 0.87}, in the order to print
   std::vector<RankTime> ranks;
 };

@@ -1,0 +1,133 @@
+#include "train/options.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "balance/shares.h"
+#include "balance/slow.h"
+#include "core/error.h"
+#include "report/progress.h"
+
+namespace motley::train {
+namespace {
+
+template <std::size_t count>
+void expect_one_of(const char* option, const std::string& value,
+                   const std::array<const char*, count>& choices) {
+  std::string list;
+  for (const char* choice : choices) {
+    if (value == choice) return;
+    list += list.empty() ? "" : ", ";
+    list += choice;
+  }
+  fail(ExitCode::usage, "--{} is \"{}\"; expected one of: {}", option, value, list);
+}
+
+void expect(bool holds, const char* option, double value, const char* expected) {
+  if (!holds) fail(ExitCode::usage, "--{} is {}; expected {}", option, value, expected);
+}
+
+void check_optimizer(const OptimizerOptions& optimizer) {
+  expect_one_of("optimizer", optimizer.name, std::array{"sgd", "adam", "adamw", "adadelta"});
+  expect(optimizer.momentum >= 0 && optimizer.momentum < 1, "momentum", optimizer.momentum,
+         "a number in [0, 1)");
+  expect(optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1, "adam-betas", optimizer.adam_beta1,
+         "numbers in [0, 1)");
+  expect(optimizer.adam_beta2 >= 0 && optimizer.adam_beta2 < 1, "adam-betas", optimizer.adam_beta2,
+         "numbers in [0, 1)");
+  expect(optimizer.adam_eps > 0, "adam-eps", optimizer.adam_eps, "a positive number");
+  expect(optimizer.adadelta_rho >= 0 && optimizer.adadelta_rho <= 1, "adadelta-rho", optimizer.adadelta_rho,
+         "a number in [0, 1]");
+  expect(optimizer.adadelta_eps > 0, "adadelta-eps", optimizer.adadelta_eps, "a positive number");
+  expect(optimizer.weight_decay >= 0, "weight-decay", optimizer.weight_decay, "a number of at least 0");
+  expect(optimizer.clip_norm >= 0, "clip-norm", optimizer.clip_norm,
+         "a number of at least 0 (0: no clipping)");
+  if (optimizer.nesterov &&
+      (optimizer.name != "sgd" || optimizer.momentum == 0 || optimizer.dampening != 0)) {
+    fail(ExitCode::usage, "--nesterov needs --optimizer sgd with a --momentum above 0 and no --dampening");
+  }
+}
+
+void check_schedule(const ScheduleOptions& schedule) {
+  for (const double lr : schedule.lr) expect(lr >= 0 && std::isfinite(lr), "lr", lr, "rates of at least 0");
+  expect(!schedule.lr.empty(), "lr", 0, "at least one rate");
+  expect(schedule.warmup_updates >= 0, "warmup-updates", static_cast<double>(schedule.warmup_updates),
+         "at least 0");
+  expect(schedule.power >= 0, "power", schedule.power, "at least 0");
+  if (schedule.total_num_update <= schedule.warmup_updates) {
+    fail(ExitCode::usage, "--total-num-update is {}; expected more than --warmup-updates, which is {}",
+         schedule.total_num_update, schedule.warmup_updates);
+  }
+}
+
+void check_batch(const BatchOptions& batch, int ranks) {
+  expect(batch.max_sentences >= 1, "max-sentences", static_cast<double>(batch.max_sentences), "at least 1");
+  expect(batch.global_batch >= 0, "global-batch", static_cast<double>(batch.global_batch), "at least 1");
+  expect(batch.window >= 1 && batch.window <= 4096, "window", static_cast<double>(batch.window),
+         "1 to 4096 steps");
+  for (const std::int64_t frequency : batch.update_freq) {
+    expect(frequency >= 1, "update-freq", static_cast<double>(frequency), "numbers of at least 1");
+  }
+  expect_one_of("policy", batch.policy, std::array{"sync", "static"});
+  if (batch.policy == "static") {
+    if (batch.weights.empty()) {
+      fail(ExitCode::usage, "--policy static needs --weights with {} numbers, one per rank", ranks);
+    }
+    balance::parse_weights(batch.weights, ranks);
+  } else if (!batch.weights.empty()) {
+    fail(ExitCode::usage, "--weights needs --policy static; the policy is {}", batch.policy);
+  }
+  constexpr std::int64_t largest_batch = 1LL
+                                         << 31;  // a slot of the global batch is a 32-bit word of the counter
+  for (int epoch = 1; epoch <= static_cast<int>(batch.update_freq.size()); ++epoch) {
+    if (global_batch(batch, epoch, ranks) > largest_batch) {
+      fail(ExitCode::usage, "the global batch of epoch {} is {} samples; the largest is {}", epoch,
+           global_batch(batch, epoch, ranks), largest_batch);
+    }
+  }
+}
+
+}  // namespace
+
+void check_options(const TrainOptions& options, int ranks) {
+  expect_one_of("task", options.data.task, std::array{"mnist"});
+  if (options.data.data.empty())
+    fail(ExitCode::usage, "--data is missing; expected the directory with the HDF5 files");
+  check_batch(options.batch, ranks);
+  check_optimizer(options.optimizer);
+  check_schedule(options.schedule);
+  expect(options.data.validate_interval >= 0, "validate-interval",
+         static_cast<double>(options.data.validate_interval), "at least 0 (0: never)");
+  expect(options.data.curriculum >= 0, "curriculum", static_cast<double>(options.data.curriculum),
+         "at least 0");
+  expect(options.save.save_interval >= 0, "save-interval", static_cast<double>(options.save.save_interval),
+         "at least 0 (0: only at the end)");
+  expect(options.save.save_interval_updates >= 0, "save-interval-updates",
+         static_cast<double>(options.save.save_interval_updates), "at least 0 (0: never)");
+  expect(options.report.log_interval >= 1, "log-interval", static_cast<double>(options.report.log_interval),
+         "at least 1");
+  report::parse_log_format(options.report.log_format);
+  expect(options.max_epoch >= 0, "max-epoch", static_cast<double>(options.max_epoch), "at least 1");
+  expect(options.max_update >= 0, "max-update", static_cast<double>(options.max_update), "at least 1");
+  constexpr std::int64_t largest_step = 0xffffffffLL;  // a step is a 32-bit word of the random counter
+  expect(options.max_update <= largest_step, "max-update", static_cast<double>(options.max_update),
+         "at most 4294967295");
+  if (options.max_epoch == 0 && options.max_update == 0 && options.schedule.min_lr < 0) {
+    fail(ExitCode::usage, "nothing says when to stop; expected --max-epoch, --max-update or --min-lr");
+  }
+  expect_one_of("device", options.device, std::array{"auto", "cpu", "cuda"});
+  expect(options.threads >= 0, "threads", options.threads, "at least 1");
+  expect(options.bucket_cap_mb > 0, "bucket-cap-mb", options.bucket_cap_mb, "a positive number");
+  expect(options.timeout_s > 0, "timeout", options.timeout_s, "a positive number of seconds");
+  if (!options.slow.empty()) balance::parse_slow(options.slow, ranks);
+}
+
+std::int64_t global_batch(const BatchOptions& options, int epoch, int ranks) {
+  if (options.global_batch > 0) return options.global_batch;
+  const auto index = std::min(static_cast<std::size_t>(epoch - 1), options.update_freq.size() - 1);
+  return options.max_sentences * options.update_freq[index] * ranks;
+}
+
+}  // namespace motley::train

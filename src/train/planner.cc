@@ -1,0 +1,108 @@
+#include "train/planner.h"
+
+#include <algorithm>
+
+#include "balance/shares.h"
+#include "core/error.h"
+#include "core/permutation.h"
+
+namespace motley::train {
+
+Planner::Planner(const comm::Communicator& world, const PlannerOptions& options, const Position& start)
+    : world_(world), options_(options), at_(start) {
+  MOTLEY_CHECK(options.samples >= 1);
+}
+
+// Every rank derives the steps from its own copy of the position: only shares and ids have to be sent.
+std::vector<StepPlan> Planner::steps_of_next_window() {
+  std::vector<StepPlan> steps;
+  const auto samples = static_cast<std::int64_t>(options_.samples);
+  while (static_cast<std::int64_t>(steps.size()) < options_.window) {
+    if (at_.samples >= samples) {
+      if (!steps.empty()) break;  // a window does not reach into the next epoch
+      ++at_.epoch;
+      at_.samples = 0;
+    }
+    if (options_.max_epoch > 0 && at_.epoch > options_.max_epoch) break;
+    if (options_.max_step > 0 && at_.step >= options_.max_step) break;
+    StepPlan plan;
+    plan.step = ++at_.step;
+    plan.epoch = at_.epoch;
+    plan.batch = std::min(options_.global_batch(at_.epoch), samples - at_.samples);
+    at_.samples += plan.batch;
+    plan.ends_epoch = at_.samples == samples;
+    steps.push_back(plan);
+  }
+  return steps;
+}
+
+// What rank r is sent: offset and n of every step, then its sample ids.
+std::vector<std::vector<std::uint64_t>> Planner::draw(const std::vector<StepPlan>& steps,
+                                                      std::int64_t first_sample,
+                                                      const std::vector<double>& weights) const {
+  std::vector<std::vector<std::uint64_t>> parts(static_cast<std::size_t>(world_.size()));
+  const int epoch = steps.front().epoch;
+  const bool shuffled = options_.shuffle && epoch > options_.unshuffled_epochs;
+  const KeyedPermutation order(options_.samples, options_.seed, static_cast<std::uint32_t>(epoch));
+
+  std::vector<std::vector<std::int64_t>> shares, offsets;
+  for (const StepPlan& step : steps) {
+    shares.push_back(balance::proportional_shares(step.batch, weights));
+    offsets.push_back(balance::share_offsets(shares.back()));
+  }
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      parts[rank].push_back(static_cast<std::uint64_t>(offsets[i][rank]));
+      parts[rank].push_back(static_cast<std::uint64_t>(shares[i][rank]));
+    }
+    std::int64_t step_start = first_sample;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      for (std::int64_t slot = offsets[i][rank]; slot < offsets[i][rank] + shares[i][rank]; ++slot) {
+        const auto place = static_cast<std::uint64_t>(step_start + slot);
+        parts[rank].push_back(shuffled ? order(place) : place);
+      }
+      step_start += steps[i].batch;
+    }
+  }
+  return parts;
+}
+
+std::optional<WindowPlan> Planner::next(const std::vector<double>& weights) {
+  WindowPlan window;
+  window.steps = steps_of_next_window();
+  if (window.steps.empty()) return std::nullopt;
+  std::int64_t in_window = 0;
+  for (const StepPlan& step : window.steps) in_window += step.batch;
+
+  std::vector<std::vector<std::uint64_t>> parts;
+  if (world_.rank() == 0) parts = draw(window.steps, at_.samples - in_window, weights);
+  const std::string what = fmt::format("the plan of step {}", window.steps.front().step);
+  std::vector<std::uint64_t> mine = world_.scatter(parts, 0, what.c_str());
+
+  std::int64_t expected = static_cast<std::int64_t>(2 * window.steps.size());
+  for (std::size_t i = 0; i < window.steps.size(); ++i) {
+    window.steps[i].offset = static_cast<std::int64_t>(mine.at(2 * i));
+    window.steps[i].n = static_cast<std::int64_t>(mine.at(2 * i + 1));
+    expected += window.steps[i].n;
+  }
+  MOTLEY_CHECK(static_cast<std::int64_t>(mine.size()) == expected);
+  window.rows.assign(mine.begin() + static_cast<std::ptrdiff_t>(2 * window.steps.size()), mine.end());
+  return window;
+}
+
+std::int64_t steps_per_epoch(const PlannerOptions& options, int epoch) {
+  const std::int64_t batch = options.global_batch(epoch);
+  return (static_cast<std::int64_t>(options.samples) + batch - 1) / batch;
+}
+
+std::int64_t total_steps(const PlannerOptions& options) {
+  std::int64_t total = 0;
+  if (options.max_epoch == 0) return options.max_step;
+  for (int epoch = 1; epoch <= options.max_epoch; ++epoch) {
+    total += steps_per_epoch(options, epoch);
+    if (options.max_step > 0 && total >= options.max_step) return options.max_step;
+  }
+  return total;
+}
+
+}  // namespace motley::train

@@ -1,0 +1,388 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "balance/shares.h"
+#include "balance/slow.h"
+#include "checkpoint/directory.h"
+#include "comm/agree.h"
+#include "core/files.h"
+#include "core/log.h"
+#include "report/terminal.h"
+#include "train/evaluate.h"
+#include "train/schedule.h"
+
+namespace motley::train {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double slow_factor(const std::string& slow, const comm::Communicator& world) {
+  if (slow.empty()) return 1;
+  return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
+}
+
+// --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
+// overlap.
+std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
+  constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
+  const std::size_t even = elements * sizeof(float) / buckets_wanted;
+  return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
+}
+
+std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
+  std::int64_t largest = 0;
+  for (int epoch = 1; epoch <= static_cast<int>(options.update_freq.size()); ++epoch) {
+    largest = std::max(largest, global_batch(options, epoch, ranks));
+  }
+  return largest;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(const std::string& device, int threads,
+                                      const comm::Communicator& world) {
+  std::unique_ptr<Backend> backend;
+  const int count = threads > 0 ? threads : comm::threads_per_rank(world);
+  comm::agree(world, "opening the device", [&] {
+    if (device == "cuda") {
+      fail(ExitCode::device, "--device cuda: this build of motley has no CUDA backend; use --device cpu");
+    }
+    backend = make_cpu_backend(count);
+  });
+  return backend;
+}
+
+std::vector<double> share_weights(const BatchOptions& options, int ranks) {
+  if (options.policy == "static") return balance::parse_weights(options.weights, ranks);
+  return std::vector<double>(static_cast<std::size_t>(ranks), 1.0);
+}
+
+Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
+    : options_(options),
+      world_(world),
+      task_(make_task(options.data.task)),
+      weights_(share_weights(options.batch, world.size())),
+      region_(slow_factor(options.slow, world)),
+      valid_region_(slow_factor(options.slow, world)),
+      meter_(task_->sums()) {
+  comm::agree(world_, "checking the options", [&] { check_best_metric(); });
+  open_all_data();
+  backend_ = make_backend(options_.device, options_.threads, world_);
+  const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
+  max_micro_batch_ =
+      std::min({options_.batch.max_sentences, batch, static_cast<std::int64_t>(train_data_.source.rows)});
+  comm::agree(world_, "taking memory for the model", [&] {
+    task_->allocate(*backend_, max_micro_batch_, true);
+    optimizer_ = make_optimizer(options_.optimizer, *backend_, task_->parameters());
+  });
+  const auto sums = static_cast<std::size_t>(task_->sums());
+  small_ = Buffer(*backend_, (sums + 4) * sizeof(double));
+  sums_ = small_.view(DType::f64, Shape{task_->sums()});
+  sum_squares_ = small_.view(DType::f64, Shape{1}, sums * sizeof(double));
+  count_ = small_.view(DType::f64, Shape{1}, (sums + 1) * sizeof(double));
+  scale_ = small_.view(DType::f32, Shape{2}, (sums + 2) * sizeof(double));
+  host_sums_.resize(sums);
+  saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
+  const std::size_t elements = task_->parameters().arena_elements();
+  reducer_ = std::make_unique<comm::GradientReducer>(world_, elements,
+                                                     bucket_bytes(options_.bucket_cap_mb, elements));
+  start_or_continue();
+  open_outputs();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::check_best_metric() const {
+  const std::string& metric = options_.save.best_metric;
+  std::string list = "loss";
+  for (const std::string& name : task_->metric_names()) {
+    if (name == metric) return;
+    list += ", " + name;
+  }
+  if (metric == "loss") return;
+  fail(ExitCode::usage, "--best-checkpoint-metric is \"{}\"; task {} has: {}", metric, task_->name(), list);
+}
+
+void Trainer::open_all_data() {
+  const DataOptions& data = options_.data;
+  std::string path;
+  comm::agree_on_root(world_, "looking for the data",
+                      [&] { path = subset_path(data.data, data.train_subset); });
+  path = world_.broadcast(path, 0, "where the data is");
+  train_data_ = open_data(*task_, data.train_subset, path, world_);
+  if (data.validate_interval == 0) return;
+  for (const std::string& subset : data.valid_subsets) {
+    double present = 1;
+    std::string valid_path;
+    if (world_.rank() == 0) {
+      valid_path = subset_path(data.data, subset);
+      present = std::filesystem::exists(valid_path) ? 1 : 0;
+    }
+    world_.broadcast(&present, sizeof(present), 0, "whether there is validation data");
+    if (present == 0 && !data.valid_subset_given) {
+      log::info("there is no {}.h5 in {}: training without validation", subset, data.data);
+      continue;
+    }
+    valid_path = world_.broadcast(valid_path, 0, "where the validation data is");
+    valid_data_.push_back(open_data(*task_, subset, valid_path, world_));
+  }
+}
+
+void Trainer::start_or_continue() {
+  planner_options_.samples = train_data_.source.rows;
+  planner_options_.seed = options_.seed;
+  planner_options_.global_batch = [batch = options_.batch, ranks = world_.size()](int epoch) {
+    return global_batch(batch, epoch, ranks);
+  };
+  planner_options_.window = options_.batch.window;
+  planner_options_.unshuffled_epochs = static_cast<int>(options_.data.curriculum);
+  planner_options_.max_epoch = static_cast<int>(options_.max_epoch);
+  planner_options_.max_step = options_.max_update;
+  if (const auto restored = saver_->restore()) {
+    position_ = restored->position;
+    best_ = restored->best;
+    started_step_ = saved_step_ = position_.step;
+    log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
+              position_.step);
+  } else {
+    task_->parameters().initialize(options_.seed);
+  }
+}
+
+void Trainer::open_outputs() {
+  comm::agree_on_root(world_, "opening the output", [&] {
+    const std::filesystem::path directory = options_.save.save_dir;
+    make_directories(directory, ExitCode::checkpoint);
+    checkpoint::remove_leftovers(directory);
+    metrics_file_ = std::make_unique<report::MetricsFile>(directory / "metrics.jsonl", position_.step);
+    std::string config =
+        "# The options of this run, as they were used. motley train --config FILE reads it back.\n";
+    for (const auto& [name, value] : options_.as_used) {
+      config += value.empty() ? fmt::format("# {} =\n", name) : fmt::format("{} = {}\n", name, value);
+    }
+    write_file_atomically(directory / "config.ini", config, ExitCode::checkpoint);
+    report::RunLength length;
+    length.total_epochs = static_cast<int>(options_.max_epoch);
+    length.total_steps = total_steps(planner_options_);
+    length.steps_per_epoch = steps_per_epoch(planner_options_, position_.epoch);
+    const bool terminal = report::stdout_is_terminal() && !options_.report.no_progress_bar;
+    progress_ = std::make_unique<report::Progress>(report::parse_log_format(options_.report.log_format),
+                                                   terminal, length);
+  });
+  log::info(
+      "task {}: {} parameters, {} training samples, {} rank(s) on {} with {} thread(s) each, global batch {}",
+      task_->name(), task_->parameters().count(), train_data_.source.rows, world_.size(),
+      backend_->device().name, backend_->device().threads, planner_options_.global_batch(position_.epoch));
+}
+
+void Trainer::run() {
+  Planner planner(world_, planner_options_, position_);
+  std::optional<WindowPlan> window = planner.next(weights_);
+  if (!window) log::info("nothing is left to do: the run is complete at step {}", position_.step);
+  if (window) train_data_.reader->request(window->rows);
+  while (window && !stop_) {
+    const double started_s = now_s();
+    std::optional<WindowPlan> ahead = planner.next(weights_);
+    if (ahead) train_data_.reader->request(ahead->rows);
+    io::Window rows;
+    comm::agree(world_, "reading the training data",
+                [&] { rows = train_data_.reader->take(world_.timeout_s()); });
+    double waited_s = now_s() - started_s;
+    std::int64_t first_row = 0;
+    for (const StepPlan& step : window->steps) {
+      run_step(step, rows, first_row, waited_s, &step == &window->steps.back());
+      waited_s = 0;
+      first_row += step.n;
+      if (stop_) break;
+    }
+    window = std::move(ahead);
+  }
+  finish();
+}
+
+void Trainer::run_step(const StepPlan& plan, const io::Window& rows, std::int64_t first_row, double waited_s,
+                       bool window_ends) {
+  const double lr = learning_rate(options_.schedule, plan.step, plan.epoch);
+  if (plan.step > options_.schedule.warmup_updates + 1 && lr <= options_.schedule.min_lr) {
+    log::info("the learning rate has reached --min-lr at step {}", plan.step);
+    stop_ = true;
+    return;
+  }
+  const double started_s = now_s() - waited_s;
+  double wait_s = waited_s + run_micro_batches(plan, rows, first_row);
+  wait_s += reduce_sums();
+  update(plan, lr);
+  position_ = {plan.epoch, position_.epoch == plan.epoch ? position_.samples + plan.batch : plan.batch,
+               plan.step};
+  meter_.add(plan.n, region_.take_seconds(), wait_s, now_s() - started_s, plan.batch, host_sums_);
+  if (observer_) {
+    const double loss = host_sums_[1] > 0 ? host_sums_[0] / host_sums_[1] : 0;
+    observer_({plan.step, loss, host_sums_[1], grad_norm_, task_->parameters().gradients()});
+  }
+  after_step(plan, window_ends);
+}
+
+// Forward and backward passes over this rank's share, and the sum of the gradients over ranks. Returns the
+// seconds spent waiting for other ranks.
+double Trainer::run_micro_batches(const StepPlan& plan, const io::Window& rows, std::int64_t first_row) {
+  region_.open();
+  const View gradients = task_->parameters().gradients();
+  reducer_->begin({gradients.as<float>(), static_cast<std::size_t>(gradients.elements())});
+  backend_->fill_zero(sums_);
+  const std::vector<std::int64_t> sizes = balance::micro_batches(plan.n, max_micro_batch_);
+  if (sizes.empty()) backend_->fill_zero(gradients);
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Pass pass{.backend = *backend_,
+                    .training = true,
+                    .seed = options_.seed,
+                    .step = static_cast<std::uint32_t>(plan.step),
+                    .first_slot = static_cast<std::uint32_t>(plan.offset + done),
+                    .accumulate = i > 0};
+    GradientsDone release;
+    if (i + 1 == sizes.size()) {
+      release = [this](std::size_t elements) {
+        region_.lap();
+        reducer_->ready_up_to(elements);
+      };
+    }
+    task_->train(pass, Rows{train_data_.source, rows, first_row + done, sizes[i]}, sums_, release);
+    done += sizes[i];
+    region_.lap();
+  }
+  backend_->synchronize();
+  region_.close();
+  return reducer_->finish();
+}
+
+double Trainer::reduce_sums() {
+  backend_->copy_to_host(host_sums_.data(), sums_.data, sums_.bytes());
+  const double started_s = now_s();
+  world_.all_reduce_sum(host_sums_, "the loss of a step");
+  return now_s() - started_s;
+}
+
+// Divides the summed gradient by the count over the global batch, clips it and steps the optimizer.
+void Trainer::update(const StepPlan& plan, double lr) {
+  region_.open();
+  const View gradients = task_->parameters().gradients();
+  backend_->copy_to_device(count_.data, &host_sums_[1], sizeof(double));
+  backend_->sum_squares(gradients, sum_squares_);
+  backend_->gradient_scale(sum_squares_, count_, static_cast<float>(options_.optimizer.clip_norm), scale_);
+  float scale_and_norm[2];
+  backend_->copy_to_host(scale_and_norm, scale_.data, sizeof(scale_and_norm));
+  grad_norm_ = scale_and_norm[1];
+  // The same on every rank, since loss and gradient are: all end together.
+  if (!std::isfinite(host_sums_[0]) || !std::isfinite(grad_norm_)) {
+    throw AgreedError(
+        ExitCode::internal,
+        fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
+                    "so the parameters were left as they were; a lower --lr or --clip-norm may help",
+                    plan.step, host_sums_[0] / host_sums_[1], grad_norm_));
+  }
+  optimizer_->step(lr, plan.step, scale_.reshaped(Shape{2}));
+  backend_->synchronize();
+  region_.close();
+}
+
+void Trainer::after_step(const StepPlan& plan, bool window_ends) {
+  report(window_ends, plan, learning_rate(options_.schedule, plan.step, plan.epoch));
+  const SaveOptions& saving = options_.save;
+  const bool interval = saving.save_interval_updates > 0 && plan.step % saving.save_interval_updates == 0;
+  const bool epoch_save =
+      plan.ends_epoch && saving.save_interval > 0 && plan.epoch % saving.save_interval == 0;
+  const bool validation_due = plan.ends_epoch && options_.data.validate_interval > 0 &&
+                              plan.epoch % options_.data.validate_interval == 0;
+  const Best before = best_;
+  if (interval || validation_due) validate();
+  if (interval || epoch_save || best_.step != before.step) save(epoch_save, interval);
+}
+
+void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {
+  const bool line_due = plan.step % options_.report.log_interval == 0;
+  if (!line_due && !window_ends) return;
+  report::StepRecord record = meter_.collect(world_, *task_);
+  record.step = plan.step;
+  record.epoch = plan.epoch;
+  record.lr = lr;
+  record.grad_norm = grad_norm_;
+  if (world_.rank() != 0) return;
+  summary_.add(record);
+  append(interval_, record);
+  if (progress_->redraws()) progress_->step(record);
+  if (!line_due) return;
+  if (!progress_->redraws()) progress_->step(interval_);
+  metrics_file_->add(interval_);
+  interval_ = {};
+}
+
+bool Trainer::improves(double value) const {
+  if (best_.step < 0) return true;
+  return options_.save.maximize_best_metric ? value > best_.value : value < best_.value;
+}
+
+// Judges the parameters on every validation subset; the first one decides which checkpoint is the best.
+void Trainer::validate() {
+  if (valid_data_.empty() || validated_step_ == position_.step) return;
+  validated_step_ = position_.step;
+  const EvaluateOptions how{planner_options_.global_batch(position_.epoch), max_micro_batch_,
+                            options_.batch.window, weights_};
+  for (DataSet& data : valid_data_) {
+    const double started_s = now_s();
+    const Metrics metrics = evaluate(*task_, *backend_, data, world_, how, valid_region_);
+    report::ValidRecord record;
+    record.subset = data.subset;
+    record.step = position_.step;
+    record.epoch = position_.epoch;
+    record.loss = metrics.loss;
+    record.samples = static_cast<std::int64_t>(data.source.rows);
+    record.seconds = now_s() - started_s;
+    record.metrics = metrics.values;
+    if (world_.rank() == 0) {
+      progress_->valid(record);
+      metrics_file_->add(record);
+    }
+    if (&data != &valid_data_.front()) continue;
+    double value = metrics.loss;
+    for (const auto& [name, found] : metrics.values) {
+      if (name == options_.save.best_metric) value = found;
+    }
+    if (improves(value)) best_ = {value, position_.step};
+  }
+}
+
+void Trainer::save(bool epoch_end, bool interval) {
+  if (options_.save.no_save) return;
+  if (saver_->save(position_, best_, epoch_end, interval)) saved_step_ = position_.step;
+}
+
+void Trainer::finish() {
+  const bool unsaved = !options_.save.no_save && position_.step > 0 && saved_step_ != position_.step;
+  if (!meter_.empty()) {
+    StepPlan last;
+    last.step = position_.step;
+    last.epoch = position_.epoch;
+    report(true, last, learning_rate(options_.schedule, last.step, last.epoch));
+  }
+  if (world_.rank() == 0 && interval_.samples > 0) {
+    if (!progress_->redraws()) progress_->step(interval_);
+    metrics_file_->add(interval_);
+  }
+  if (position_.step > started_step_ && options_.data.validate_interval > 0) validate();
+  if (unsaved) save(false, false);
+  progress_.reset();
+  if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text());
+  if (unsaved && saved_step_ != position_.step) {
+    throw AgreedError(ExitCode::checkpoint,
+                      fmt::format("the last checkpoint (step {}) could not be written to {}", position_.step,
+                                  options_.save.save_dir));
+  }
+}
+
+}  // namespace motley::train

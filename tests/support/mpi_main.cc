@@ -1,5 +1,5 @@
-// main() of tests that run under mpirun: every rank runs every test, in step; only rank 0 and ranks with failures print;
-// every rank ends with a failure when any had one.
+// main() of tests that run under mpirun: every rank runs every test, in step; only rank 0 and ranks with
+// failures print; every rank ends with a failure when any had one.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -10,7 +10,8 @@ namespace motley {
 namespace {
 
 TEST(KeyedPermutation, visits_every_index_once_for_every_size) {
-  for (std::uint64_t size : {1ULL, 2ULL, 3ULL, 4ULL, 5ULL, 7ULL, 16ULL, 17ULL, 63ULL, 64ULL, 65ULL, 1000ULL, 60000ULL}) {
+  for (std::uint64_t size :
+       {1ULL, 2ULL, 3ULL, 4ULL, 5ULL, 7ULL, 16ULL, 17ULL, 63ULL, 64ULL, 65ULL, 1000ULL, 60000ULL}) {
     const KeyedPermutation order(size, 1, 1);
     std::vector<bool> seen(size, false);
     for (std::uint64_t i = 0; i < size; ++i) {
@@ -30,7 +31,8 @@ TEST(KeyedPermutation, depends_on_seed_and_epoch_alone) {
     equal_seed += a(i) == other_seed(i);
     equal_epoch += a(i) == other_epoch(i);
   }
-  // Two independent permutations agree in one place on average (Poisson); 10 would be a one in a million event.
+  // Two independent permutations agree in one place on average (Poisson); 10 would be a one in a million
+  // event.
   EXPECT_LT(equal_seed, 10);
   EXPECT_LT(equal_epoch, 10);
 }

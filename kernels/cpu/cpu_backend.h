@@ -1,0 +1,82 @@
+// The CPU backend: oneDNN for convolution and matrix products, OpenMP loops for the rest. The methods are
+// defined one family of operations per file, next to this header.
+//
+// Threads: every operation runs on the backend's own number of threads, whatever OpenMP's default is, and
+// leaves that default as it found it. Sums are formed over blocks whose size does not depend on the number of
+// threads and combined serially, so that all operations but the convolutions (where oneDNN divides the work)
+// give the same bits on any number of threads.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "kernels/cpu/primitive_cache.h"
+
+namespace motley {
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(int threads, std::size_t memory_limit_bytes);
+
+  const DeviceInfo& device() const override { return device_; }
+
+  void* allocate(std::size_t bytes) override;
+  void release(void* pointer, std::size_t bytes) noexcept override;
+  std::size_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
+  void copy_to_device(void* device, const void* host, std::size_t bytes) override;
+  void copy_to_host(void* host, const void* device, std::size_t bytes) override;
+  void fill_zero(View x) override;
+  void synchronize() override {}  // operations finish before they return
+
+  void normalize_images(ConstView x, std::span<const float> host_mean, std::span<const float> host_deviation,
+                        View y) override;
+
+  void conv2d_forward(const Conv2d& conv, ConstView x, ConstView weight, ConstView bias,
+                      Activation activation, View y) override;
+  void conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstView weight, View dx) override;
+  void conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstView dy, View dweight, View dbias,
+                               bool accumulate) override;
+  void max_pool2d_forward(const Pool2d& pool, ConstView x, View y, View argmax) override;
+  void max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) override;
+
+  void relu_forward(ConstView x, View y) override;
+  void relu_backward(ConstView y, ConstView dy, View dx) override;
+  void dropout(const DropoutMask& mask, ConstView x, View y) override;
+  void dropout_channels(const DropoutMask& mask, ConstView x, View y) override;
+  void nhwc_to_nchw(ConstView x, View y) override;
+  void nchw_to_nhwc(ConstView x, View y) override;
+  void add(ConstView a, ConstView b, View y) override;
+  void scale(float factor, View x) override;
+
+  void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y) override;
+  void linear_backward_data(ConstView dy, ConstView weight, View dx) override;
+  void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias, bool accumulate) override;
+
+  void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) override;
+
+  void sum_squares(ConstView x, View sum) override;
+  void gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) override;
+  void sgd_step(const SgdOptions& options, ConstView grad, ConstView scale, View param,
+                View momentum) override;
+  void adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param, View exp_avg,
+                 View exp_avg_sq) override;
+  void adadelta_step(const AdadeltaOptions& options, ConstView grad, ConstView scale, View param,
+                     View square_avg, View acc_delta) override;
+
+ private:
+  // Working memory of one operation, 64-byte aligned, valid until the next call of scratch(). It grows to the
+  // largest request and counts as allocated memory.
+  std::byte* scratch(std::size_t bytes);
+  int threads() const { return device_.threads; }
+
+  DeviceInfo device_;
+  std::atomic<std::size_t> allocated_{0};
+  Buffer scratch_;
+  PrimitiveCache primitives_;
+};
+
+}  // namespace motley

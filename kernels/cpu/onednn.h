@@ -1,0 +1,125 @@
+// oneDNN as this backend uses it. Everything that differs between its versions 2 and 3 is in this header:
+// version 3 has no operation descriptors, a primitive descriptor takes all arguments itself.
+#pragma once
+
+#include <omp.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <dnnl.hpp>
+
+#include "core/error.h"
+#include "kernels/backend.h"
+
+namespace motley::onednn {
+
+using Desc = dnnl::memory::desc;
+using Tag = dnnl::memory::format_tag;
+
+inline const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+// Sets OpenMP's number of threads, which oneDNN goes by, and puts the old one back.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+  ~ThreadScope() { omp_set_num_threads(before_); }
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int before_;
+};
+
+// Runs `body` on `threads` threads; a failure inside oneDNN becomes an Error that names the operation.
+template <class Body>
+auto call(const char* operation, int threads, const Body& body) {
+  const ThreadScope scope(threads);
+  try {
+    return body();
+  } catch (const dnnl::error& error) {
+    const bool memory = error.status == dnnl_out_of_memory;
+    fail(memory ? ExitCode::device : ExitCode::internal, "{}: oneDNN failed: {}", operation, error.what());
+  }
+}
+
+inline void check(const char* operation, dnnl_status_t status) {
+  if (status != dnnl_success) {
+    fail(status == dnnl_out_of_memory ? ExitCode::device : ExitCode::internal,
+         "{}: oneDNN failed with status {}", operation, static_cast<int>(status));
+  }
+}
+
+inline dnnl::memory bind(const Desc& desc, const void* data) {
+  return {desc, engine(), const_cast<void*>(data)};  // oneDNN has no memory objects for constant data
+}
+
+inline Desc desc_f32(const dnnl::memory::dims& dims, Tag tag) {
+  return {dims, dnnl::memory::data_type::f32, tag};
+}
+
+// The scratchpad belongs to the caller, so that it is counted as device memory.
+inline dnnl::primitive_attr attributes(Activation activation = Activation::none) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (activation == Activation::relu) {
+    dnnl::post_ops ops;
+#if DNNL_VERSION_MAJOR >= 3
+    ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+#else
+    ops.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+#endif
+    attr.set_post_ops(ops);
+  }
+  return attr;
+}
+
+// The tensors of a convolution and how its window moves; `bias` may be an empty descriptor.
+struct Convolution {
+  Desc src, weights, bias, dst;
+  dnnl::memory::dims strides, padding;
+};
+
+inline auto forward_descriptor(const Convolution& c, const dnnl::primitive_attr& attr) {
+  using Op = dnnl::convolution_forward;
+  constexpr auto kind = dnnl::prop_kind::forward_training;
+  constexpr auto direct = dnnl::algorithm::convolution_direct;
+#if DNNL_VERSION_MAJOR >= 3
+  return Op::primitive_desc(engine(), kind, direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding,
+                            c.padding, attr);
+#else
+  return Op::primitive_desc({kind, direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding, c.padding},
+                            attr, engine());
+#endif
+}
+
+inline auto backward_data_descriptor(const Convolution& c, const dnnl::primitive_attr& attr) {
+  using Op = dnnl::convolution_backward_data;
+  constexpr auto direct = dnnl::algorithm::convolution_direct;
+  const auto hint = forward_descriptor(c, attr);
+#if DNNL_VERSION_MAJOR >= 3
+  return Op::primitive_desc(engine(), direct, c.src, c.weights, c.dst, c.strides, c.padding, c.padding, hint,
+                            attr);
+#else
+  return Op::primitive_desc({direct, c.src, c.weights, c.dst, c.strides, c.padding, c.padding}, attr,
+                            engine(), hint);
+#endif
+}
+
+inline auto backward_weights_descriptor(const Convolution& c, const dnnl::primitive_attr& attr) {
+  using Op = dnnl::convolution_backward_weights;
+  constexpr auto direct = dnnl::algorithm::convolution_direct;
+  const auto hint = forward_descriptor(c, attr);
+#if DNNL_VERSION_MAJOR >= 3
+  return Op::primitive_desc(engine(), direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding,
+                            c.padding, hint, attr);
+#else
+  return Op::primitive_desc({direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding, c.padding}, attr,
+                            engine(), hint);
+#endif
+}
+
+}  // namespace motley::onednn

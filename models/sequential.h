@@ -1,0 +1,49 @@
+// A chain of layers with its activation memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "models/layer.h"
+
+namespace motley {
+
+class Sequential {
+ public:
+  // `input`: shape of one sample.
+  explicit Sequential(const Shape& input) : input_(input) {}
+
+  void add(std::unique_ptr<Layer> layer);
+  const Shape& input_shape() const { return input_; }
+  const Shape& output_shape() const { return layers_.empty() ? input_ : stages_.back().output; }
+
+  // Device memory that one sample of a micro-batch takes.
+  std::size_t bytes_per_sample(bool training) const;
+  // Memory for micro-batches of up to max_batch samples. Training keeps every activation; evaluation only
+  // two.
+  void allocate(Backend& backend, std::int64_t max_batch, bool training);
+
+  // x [n, input]; returns the output [n, output], valid until the next call. x must stay until backward() is
+  // done.
+  View forward(const Pass& pass, ConstView x);
+  // After a forward() of the same rows with memory for training. dy [n, output] is overwritten.
+  void backward(const Pass& pass, ConstView x, View dy, const GradientsDone& done);
+
+ private:
+  struct Stage {
+    Shape input, output;
+    std::size_t saved_bytes = 0;
+    Buffer y, saved;  // y is empty for a layer that works in place and for evaluation
+  };
+  View output_of(std::size_t index, std::int64_t n) const;
+
+  Shape input_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<Stage> stages_;
+  Buffer scratch_[2];  // gradients in training, activations in evaluation
+  std::int64_t max_batch_ = 0;
+  bool training_ = false;
+};
+
+}  // namespace motley

@@ -1,0 +1,326 @@
+#include "cli/option_set.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/files.h"
+
+namespace po = boost::program_options;
+
+namespace motley::cli {
+namespace {
+
+// Options of HetSeq that say what mpirun or the scheduler says here.
+const std::pair<const char*, const char*> not_needed[] = {
+    {"distributed-world-size", "mpirun -n or srun says how many ranks there are"},
+    {"distributed-rank", "mpirun or srun gives every process its rank"},
+    {"distributed-init-method", "mpirun or srun connects the ranks"},
+    {"distributed-backend", "the device decides it"},
+    {"distributed-gpus", "every rank finds its own device"},
+    {"distributed-no-spawn", "mpirun or srun starts the processes"},
+    {"device-id", "every rank finds its own device"},
+    {"local-rank", "every rank finds its own device"},
+    {"num-workers", "one reader thread per rank stays a window ahead"},
+    {"ddp-backend", "gradients are always summed in overlapping buckets"},
+};
+
+template <class T>
+T parse_number(const std::string& name, const std::string& text, const char* expected) {
+  T value{};
+  const char* begin = text.data();
+  const char* end = begin + text.size();
+  if (begin != end && *begin == '+') ++begin;
+  const auto [stop, error] = std::from_chars(begin, end, value);
+  if (error != std::errc() || stop != end)
+    fail(ExitCode::usage, "--{} is \"{}\"; expected {}", name, text, expected);
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) fail(ExitCode::usage, "--{} is \"{}\"; expected a finite number", name, text);
+  }
+  return value;
+}
+
+std::vector<std::string> split_list(const std::string& text) {
+  std::string bare;
+  for (const char c : text) {
+    if (c != '(' && c != ')' && c != '[' && c != ']' && c != ' ') bare += c;
+  }
+  std::vector<std::string> parts;
+  std::stringstream stream(bare);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  if (!bare.empty() && bare.back() == ',' && parts.size() > 1) parts.emplace_back();
+  return parts;
+}
+
+template <class T>
+std::string join(const std::vector<T>& values) {
+  std::string text;
+  for (const T& value : values) text += fmt::format("{}{}", text.empty() ? "" : ",", value);
+  return text;
+}
+
+// HetSeq writes some options with underscores: --num_file is --num-file.
+std::string with_dashes(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+std::vector<std::string> with_dashes(const std::vector<std::string>& arguments) {
+  std::vector<std::string> result;
+  for (const std::string& argument : arguments) {
+    if (argument.rfind("--", 0) != 0) {
+      result.push_back(argument);
+      continue;
+    }
+    const std::size_t equals = std::min(argument.find('='), argument.size());
+    result.push_back(with_dashes(argument.substr(0, equals)) + argument.substr(equals));
+  }
+  return result;
+}
+
+}  // namespace
+
+void OptionSet::group(const std::string& title) {
+  group_ = title;
+}
+
+void OptionSet::declare(const std::string& name, const std::string& help, bool is_switch, Setter set,
+                        std::function<std::string()> text) {
+  options_.push_back({name, help, group_, text(), is_switch, std::move(set), std::move(text), false});
+}
+
+void OptionSet::add(const std::string& name, std::string* field, const std::string& help) {
+  declare(
+      name, help, false, [field](const std::string& text) { *field = text; }, [field] { return *field; });
+}
+
+void OptionSet::add(const std::string& name, std::int64_t* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) { *field = parse_number<std::int64_t>(name, text, "a whole number"); },
+      [field] { return std::to_string(*field); });
+}
+
+void OptionSet::add(const std::string& name, int* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) { *field = parse_number<int>(name, text, "a whole number"); },
+      [field] { return std::to_string(*field); });
+}
+
+void OptionSet::add(const std::string& name, std::uint64_t* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) {
+        *field = parse_number<std::uint64_t>(name, text, "a whole number of at least 0");
+      },
+      [field] { return std::to_string(*field); });
+}
+
+void OptionSet::add(const std::string& name, double* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) { *field = parse_number<double>(name, text, "a number"); },
+      [field] { return fmt::format("{}", *field); });
+}
+
+void OptionSet::add(const std::string& name, std::vector<double>* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) {
+        field->clear();
+        for (const std::string& part : split_list(text)) {
+          field->push_back(parse_number<double>(name, part, "numbers with commas between them"));
+        }
+      },
+      [field] { return join(*field); });
+}
+
+void OptionSet::add(const std::string& name, std::vector<std::int64_t>* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) {
+        field->clear();
+        for (const std::string& part : split_list(text)) {
+          field->push_back(parse_number<std::int64_t>(name, part, "whole numbers with commas between them"));
+        }
+      },
+      [field] { return join(*field); });
+}
+
+void OptionSet::add(const std::string& name, std::vector<std::string>* field, const std::string& help) {
+  declare(
+      name, help, false, [field](const std::string& text) { *field = split_list(text); },
+      [field] { return join(*field); });
+}
+
+void OptionSet::add_switch(const std::string& name, bool* field, const std::string& help) {
+  declare(
+      name, help, true,
+      [=](const std::string& text) {
+        if (text.empty() || text == "true" || text == "1" || text == "yes" || text == "on") {
+          *field = true;
+        } else if (text == "false" || text == "0" || text == "no" || text == "off") {
+          *field = false;
+        } else {
+          fail(ExitCode::usage, "{} is \"{}\"; expected true or false", name, text);
+        }
+      },
+      [field] { return *field ? "true" : "false"; });
+}
+
+void OptionSet::positional(const std::string& name, std::string* field, const std::string& help) {
+  positional_name_ = name;
+  positional_ = field;
+  positional_help_ = help;
+}
+
+po::options_description OptionSet::description() const {
+  po::options_description all;
+  for (const Option& option : options_) {
+    if (option.is_switch) {
+      all.add_options()(option.name.c_str(), option.help.c_str());
+    } else {
+      all.add_options()(option.name.c_str(), po::value<std::string>(), option.help.c_str());
+    }
+  }
+  all.add_options()("config", po::value<std::string>(), "");
+  return all;
+}
+
+void OptionSet::fail_unknown(const std::string& name, const std::string& where) const {
+  for (const auto& [known, reason] : not_needed) {
+    if (name == known) fail(ExitCode::usage, "{}--{} is not needed: {}; leave it out", where, name, reason);
+  }
+  std::vector<std::string> names{"config", "help"};
+  for (const Option& option : options_) names.push_back(option.name);
+  const std::string nearest = nearest_word(name, names);
+  fail(ExitCode::usage, "{}there is no option --{}{}; motley {} --help lists them", where, name,
+       nearest.empty() ? "" : fmt::format(", did you mean --{}?", nearest), command_);
+}
+
+void OptionSet::apply(const po::parsed_options& parsed, const std::string& where, bool override_given) {
+  std::vector<std::string> seen;
+  for (const po::option& found : parsed.options) {
+    const std::string text = found.value.empty() ? std::string() : found.value.front();
+    if (found.position_key >= 0) {
+      if (positional_ == nullptr || !positional_->empty()) {
+        fail(ExitCode::usage, "\"{}\" was not expected; motley {} --help says what is", text, command_);
+      }
+      *positional_ = text;
+      continue;
+    }
+    const std::string name = with_dashes(found.string_key);
+    if (name == "config" && override_given) {
+      config_ = text;
+      continue;
+    }
+    const auto option =
+        std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
+    if (option == options_.end()) fail_unknown(name, where);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) {
+      fail(ExitCode::usage, "{}--{} was given twice", where, name);
+    }
+    seen.push_back(name);
+    if (option->given && !override_given) continue;  // the command line wins over the file
+    option->set(text);
+    option->given = true;
+  }
+}
+
+void OptionSet::parse(const std::vector<std::string>& arguments) {
+  const po::options_description known = description();
+  namespace style = po::command_line_style;
+  try {
+    const po::parsed_options line =
+        po::command_line_parser(with_dashes(arguments))
+            .options(known)
+            .style(style::allow_long | style::long_allow_adjacent | style::long_allow_next)
+            .allow_unregistered()
+            .run();
+    apply(line, "", true);
+  } catch (const po::error& error) {
+    fail(ExitCode::usage, "{}; motley {} --help says more", error.what(), command_);
+  }
+  if (config_.empty()) return;
+  std::istringstream file(read_file(config_, ExitCode::input));
+  try {
+    apply(po::parse_config_file(file, known, true), config_ + ": ", false);
+  } catch (const po::error& error) {
+    fail(ExitCode::usage, "{}: {}", config_, error.what());
+  }
+}
+
+bool OptionSet::given(const std::string& name) const {
+  const auto option =
+      std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
+  MOTLEY_CHECK(option != options_.end());
+  return option->given;
+}
+
+std::vector<std::pair<std::string, std::string>> OptionSet::as_used() const {
+  std::vector<std::pair<std::string, std::string>> list;
+  for (const Option& option : options_) list.emplace_back(option.name, option.text());
+  return list;
+}
+
+std::string OptionSet::help(const std::string& usage, const std::string& description) const {
+  std::string text = "usage: " + usage + "\n\n" + description + "\n";
+  if (positional_ != nullptr) text += fmt::format("\n  {:30} {}\n", positional_name_, positional_help_);
+  std::string group;
+  for (const Option& option : options_) {
+    if (option.group != group) text += "\n" + option.group + ":\n";
+    group = option.group;
+    const std::string left = "--" + option.name;
+    text +=
+        fmt::format("  {:30} {}{}\n", left, option.help,
+                    option.is_switch || option.default_text.empty() ? "" : " [" + option.default_text + "]");
+  }
+  text += fmt::format("\n  {:30} {}\n", "--config",
+                      "read options from FILE, lines of key = value; the command line wins");
+  return text;
+}
+
+std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates) {
+  // Levenshtein distance by rows.
+  const auto distance = [](const std::string& a, const std::string& b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= b.size(); ++j) {
+        const std::size_t above = row[j];
+        row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+        diagonal = above;
+      }
+    }
+    return row[b.size()];
+  };
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t found = distance(word, candidate);
+    if (found < best_distance) {
+      best = candidate;
+      best_distance = found;
+    }
+  }
+  return best;
+}
+
+double startup_timeout_s(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    std::string text;
+    if (arguments[i] == "--timeout" && i + 1 < arguments.size()) text = arguments[i + 1];
+    if (arguments[i].rfind("--timeout=", 0) == 0) text = arguments[i].substr(10);
+    const double value = std::atof(text.c_str());
+    if (value > 0) return value;
+  }
+  return 600;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,44 @@
+#include "cli/shared_options.h"
+
+#include "core/error.h"
+
+namespace motley::cli {
+
+void add_data_options(OptionSet& set, train::DataOptions& options) {
+  set.add("task", &options.task, "what to train: mnist");
+  set.add("data", &options.data, "directory with HDF5 image sets");
+}
+
+void add_batch_options(OptionSet& set, train::BatchOptions& options) {
+  set.add("global-batch", &options.global_batch,
+          "samples per step over all ranks; 0: max-sentences x update-freq x ranks");
+  set.add("max-sentences", &options.max_sentences, "largest micro-batch of one rank");
+  set.add("policy", &options.policy, "how slots are shared out: sync (equally) or static (by --weights)");
+  set.add("weights", &options.weights, "proportions of the shares, one per rank: 1,1,2,4; 0: no share");
+  set.add("window", &options.window, "steps that are planned and read at once");
+}
+
+void add_device_options(OptionSet& set, SharedOptions& shared) {
+  set.add("device", &shared.device, "auto, cpu or cuda");
+  set.add_switch("cpu", &shared.cpu, "the same as --device cpu");
+  set.add("threads", &shared.threads, "threads per rank; 0: the rank's part of the processors it may use");
+  set.add("slow", &shared.slow,
+          "ranks that play a slower device: 1:3x takes 3 times as long; several with commas");
+  set.add("timeout", &shared.timeout_s, "seconds after which a rank that does not answer ends the run");
+}
+
+void apply_shared(const SharedOptions& shared, train::TrainOptions& options) {
+  if (shared.adam_betas.size() != 2) {
+    fail(ExitCode::usage, "--adam-betas has {} number(s); expected 2", shared.adam_betas.size());
+  }
+  options.optimizer.adam_beta1 = shared.adam_betas[0];
+  options.optimizer.adam_beta2 = shared.adam_betas[1];
+  if (shared.cpu && shared.device == "cuda")
+    fail(ExitCode::usage, "--cpu and --device cuda contradict each other");
+  options.device = shared.cpu ? "cpu" : shared.device;
+  options.threads = shared.threads;
+  options.slow = shared.slow;
+  options.timeout_s = shared.timeout_s;
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,93 @@
+// Everything that a training run is told, as parsed from the command line (src/cli/options.cc) and written to
+// config.ini. Names and meanings are HetSeq's where it has the option.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace motley::train {
+
+struct OptimizerOptions {
+  std::string name = "adadelta";  // sgd, adam, adamw, adadelta
+  double momentum = 0.9;
+  double dampening = 0;
+  bool nesterov = false;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8;
+  double adadelta_rho = 0.9, adadelta_eps = 1e-6;
+  double weight_decay = 0;
+  double clip_norm = 25;  // 0: no clipping
+};
+
+struct ScheduleOptions {
+  std::vector<double> lr = {0.25};  // one per epoch, the last for all further ones
+  std::int64_t warmup_updates = 0;
+  std::int64_t total_num_update = 1000000;
+  double end_learning_rate = 0;
+  double power = 1;
+  double min_lr = -1;  // stop when the rate falls to this; negative: never
+};
+
+struct BatchOptions {
+  std::int64_t max_sentences = 64;              // largest micro-batch of one rank
+  std::int64_t global_batch = 0;                // 0: max_sentences * update_freq * ranks
+  std::vector<std::int64_t> update_freq = {1};  // one per epoch, the last for all further ones
+  std::string policy = "sync";                  // sync, static
+  std::string weights;                          // for static
+  std::int64_t window = 16;                     // steps that are planned and read at once
+};
+
+struct DataOptions {
+  std::string task = "mnist";
+  std::string data;  // directory with <subset>.h5
+  std::string train_subset = "train";
+  std::vector<std::string> valid_subsets = {"valid"};
+  bool valid_subset_given = false;     // the default may be absent; a named one may not
+  std::int64_t validate_interval = 1;  // epochs; 0: never
+  std::int64_t curriculum = 0;         // epochs that are not shuffled
+};
+
+struct SaveOptions {
+  std::string save_dir = "checkpoints";
+  std::string restore_file;                // empty: the newest good checkpoint of save_dir
+  std::int64_t save_interval = 1;          // epochs; 0: only at the end
+  std::int64_t save_interval_updates = 0;  // steps; 0: never
+  std::int64_t keep_interval_updates = -1, keep_last_epochs = -1;
+  bool no_save = false;
+  std::string best_metric = "loss";
+  bool maximize_best_metric = false;
+};
+
+struct ReportOptions {
+  std::int64_t log_interval = 50;
+  std::string log_format = "simple";
+  bool no_progress_bar = false;
+};
+
+struct TrainOptions {
+  DataOptions data;
+  BatchOptions batch;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  SaveOptions save;
+  ReportOptions report;
+  std::int64_t max_epoch = 0, max_update = 0;  // 0: no limit; one of them is needed
+  std::uint64_t seed = 19940802;
+  std::string device = "auto";  // auto, cpu, cuda
+  int threads = 0;              // OpenMP threads per rank; 0: the rank's share of its processors
+  std::string slow;             // --slow
+  double bucket_cap_mb = 25;
+  double timeout_s = 600;
+  // Every option as it was used, for config.ini and trainer.json: (name, value) in the order of the help.
+  std::vector<std::pair<std::string, std::string>> as_used;
+};
+
+// Checks what single options cannot know of each other; throws Error(usage) with one sentence.
+void check_options(const TrainOptions& options, int ranks);
+
+// B of an epoch (counted from 1) on `ranks` ranks: --global-batch, or HetSeq's max-sentences x update-freq x
+// ranks.
+std::int64_t global_batch(const BatchOptions& options, int epoch, int ranks);
+
+}  // namespace motley::train

@@ -1,0 +1,71 @@
+// Rank 0 plans, everybody reads (law 6). A window is up to W consecutive steps of one epoch. For each, rank 0
+// draws the sample ids of the global batch from the shuffled order, divides its slots into shares, and
+// scatters to every rank the slots and ids that are its own.
+//
+// The global batch of a step depends on (seed, epoch, position in the epoch) alone (law 1).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace motley::train {
+
+// Where a run is: everything that planning needs to continue it.
+struct Position {
+  int epoch = 1;             // counts from 1
+  std::int64_t samples = 0;  // of this epoch that are done
+  std::int64_t step = 0;     // steps done in the whole run
+};
+
+struct StepPlan {
+  std::int64_t step = 0;  // counts from 1
+  int epoch = 1;
+  std::int64_t batch = 0;   // global batch: smaller for the last one of an epoch
+  std::int64_t offset = 0;  // this rank's slots are [offset, offset + n)
+  std::int64_t n = 0;
+  bool ends_epoch = false;
+};
+
+struct WindowPlan {
+  std::vector<StepPlan> steps;
+  std::vector<std::uint64_t> rows;  // sample ids of this rank, steps one after the other
+};
+
+struct PlannerOptions {
+  std::uint64_t samples = 0;  // in the data set, at least 1
+  std::uint64_t seed = 0;
+  std::function<std::int64_t(int epoch)> global_batch;
+  std::int64_t window = 16;
+  int unshuffled_epochs = 0;  // the first epochs keep the order of the file (--curriculum)
+  bool shuffle = true;        // false: never (validation)
+  int max_epoch = 0;          // 0: no limit
+  std::int64_t max_step = 0;  // 0: no limit
+};
+
+class Planner {
+ public:
+  Planner(const comm::Communicator& world, const PlannerOptions& options, const Position& start);
+
+  // The next window, or nothing at the end of the run. Collective. `weights` (one per rank, looked at on rank
+  // 0) divide the slots in proportion.
+  std::optional<WindowPlan> next(const std::vector<double>& weights);
+
+ private:
+  std::vector<StepPlan> steps_of_next_window();
+  std::vector<std::vector<std::uint64_t>> draw(const std::vector<StepPlan>& steps, std::int64_t first_sample,
+                                               const std::vector<double>& weights) const;
+
+  const comm::Communicator& world_;
+  PlannerOptions options_;
+  Position at_;
+};
+
+// Steps of one epoch, and of a whole run from its start (0: no limit known).
+std::int64_t steps_per_epoch(const PlannerOptions& options, int epoch);
+std::int64_t total_steps(const PlannerOptions& options);
+
+}  // namespace motley::train

@@ -1,0 +1,42 @@
+// Image classification: HDF5 image sets, an image network, negative log-likelihood, accuracy.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/buffer.h"
+#include "models/image_network.h"
+#include "train/task.h"
+
+namespace motley::train {
+
+class ImageTask final : public Task {
+ public:
+  // mean and deviation per channel, of images scaled to [0, 1].
+  ImageTask(std::string name, std::unique_ptr<ImageNetwork> network, std::vector<float> mean,
+            std::vector<float> deviation);
+
+  std::string name() const override { return name_; }
+  io::RowSource open(const std::string& path) const override;
+  void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const override;
+  ParameterStore& parameters() override { return network_->parameters; }
+  void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) override;
+  std::int64_t sums() const override { return 4; }  // as Backend::softmax_nll adds them
+  Metrics metrics(std::span<const double> sums) const override;
+  std::vector<std::string> metric_names() const override { return {"accuracy", "top5"}; }
+  void train(const Pass& pass, const Rows& rows, View sums, const GradientsDone& done) override;
+  void evaluate(const Pass& pass, const Rows& rows, View sums) override;
+
+ private:
+  // Images and labels of the rows, on the device; returns the normalised images [n, h, w, c].
+  View load(Backend& backend, const Rows& rows);
+
+  std::string name_;
+  std::unique_ptr<ImageNetwork> network_;
+  std::vector<float> mean_, deviation_;
+  Buffer pixels_, input_, labels_, dlogits_;
+  std::vector<std::int32_t> host_labels_;
+};
+
+}  // namespace motley::train

@@ -1,0 +1,2 @@
+add_executable(train_step_bench train_step_bench.cc)
+target_link_libraries(train_step_bench PRIVATE motley_train motley_flags)

@@ -1,0 +1,132 @@
+// What all tests of operations share. Bodies are written once against Backend and run for every device: a
+// further backend is one more line in backends().
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/philox.h"
+#include "kernels/backend.h"
+#include "kernels/buffer.h"
+
+namespace motley::test {
+
+struct BackendCase {
+  std::string name;
+  std::function<std::unique_ptr<Backend>()> make;
+};
+
+inline std::vector<BackendCase> backends() {
+  return {{"cpu_1_thread", [] { return make_cpu_backend(1); }},
+          {"cpu_2_threads", [] { return make_cpu_backend(2); }}};
+}
+
+inline std::string case_name(const testing::TestParamInfo<BackendCase>& info) {
+  return info.param.name;
+}
+
+// Numbers in [low, high) that are the same on every machine.
+inline std::vector<float> random_values(std::int64_t count, std::uint32_t stream, float low = -1,
+                                        float high = 1) {
+  const RandomKey key(77, Purpose::initialization, stream, 0);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = low + (high - low) * to_unit_float(random_u32(key, 0, static_cast<std::uint32_t>(i)));
+  }
+  return values;
+}
+
+// A tensor on the device, with the way there and back.
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Backend& backend, DType dtype, const Shape& shape)
+      : backend_(&backend),
+        buffer_(backend, static_cast<std::size_t>(shape.elements()) * size_of(dtype)),
+        dtype_(dtype),
+        shape_(shape) {}
+  template <class T>
+  Tensor(Backend& backend, const std::vector<T>& values, const Shape& shape)
+      : Tensor(backend, DTypeOf<T>::value, shape) {
+    MOTLEY_CHECK(static_cast<std::int64_t>(values.size()) == shape.elements());
+    backend.copy_to_device(buffer_.data(), values.data(), buffer_.bytes());
+  }
+
+  const Shape& shape() const { return shape_; }
+  View view() const { return buffer_.view(dtype_, shape_); }
+  operator View() const { return view(); }       // NOLINT: tests pass tensors as views
+  operator ConstView() const { return view(); }  // NOLINT
+
+  template <class T = float>
+  std::vector<T> values() const {
+    MOTLEY_CHECK(dtype_ == DTypeOf<T>::value);
+    std::vector<T> result(static_cast<std::size_t>(shape_.elements()));
+    backend_->synchronize();
+    backend_->copy_to_host(result.data(), buffer_.data(), buffer_.bytes());
+    return result;
+  }
+
+ private:
+  Backend* backend_ = nullptr;
+  Buffer buffer_;
+  DType dtype_ = DType::f32;
+  Shape shape_;
+};
+
+class BackendTest : public testing::TestWithParam<BackendCase> {
+ protected:
+  Tensor tensor(const std::vector<float>& values, const Shape& shape) { return {*backend, values, shape}; }
+  Tensor zeros(const Shape& shape, DType dtype = DType::f32) { return {*backend, dtype, shape}; }
+  Tensor random(const Shape& shape, std::uint32_t stream) {
+    return {*backend, random_values(shape.elements(), stream), shape};
+  }
+  // Not zero: what an operation must overwrite.
+  Tensor junk(const Shape& shape) {
+    return {*backend, std::vector<float>(static_cast<std::size_t>(shape.elements()), 12345.0f), shape};
+  }
+
+  std::unique_ptr<Backend> backend = GetParam().make();
+};
+
+// Each value within `relative` of the wanted one or of the size of its terms, whichever is larger.
+inline void expect_close(const std::vector<float>& got, const std::vector<double>& want,
+                         const std::vector<double>& size_of_terms, double relative = 2e-6) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double allowed = relative * std::max(std::abs(want[i]), size_of_terms[i]) + 1e-30;
+    ASSERT_LE(std::abs(static_cast<double>(got[i]) - want[i]), allowed)
+        << "element " << i << ": " << got[i] << " instead of " << want[i];
+  }
+}
+
+inline void expect_near(const std::vector<float>& got, const std::vector<float>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double allowed = tolerance * std::max(1.0, std::abs(static_cast<double>(want[i])));
+    ASSERT_NEAR(got[i], want[i], allowed) << "element " << i;
+  }
+}
+
+// The statement throws Error(internal) whose sentence holds all of `parts`.
+inline void expect_refused(const std::function<void()>& statement, const std::vector<std::string>& parts) {
+  try {
+    statement();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::internal);
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace motley::test
+
+// Runs the TEST_Ps of a suite on every backend.
+#define MOTLEY_ON_EVERY_BACKEND(suite) \
+  INSTANTIATE_TEST_SUITE_P(, suite, testing::ValuesIn(::motley::test::backends()), ::motley::test::case_name)

@@ -1,0 +1,129 @@
+#include "cli/option_set.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "support/paths.h"
+
+namespace motley::cli {
+namespace {
+
+struct Fields {
+  std::int64_t batch = 64;
+  double rate = 0.5;
+  std::vector<double> rates = {1, 2};
+  std::string dir = "here";
+  bool flag = false;
+  std::string file;
+};
+
+struct Fixture {
+  Fields fields;
+  OptionSet set{"test"};
+  Fixture() {
+    set.group("group");
+    set.add("global-batch", &fields.batch, "a number");
+    set.add("lr", &fields.rate, "a rate");
+    set.add("adam-betas", &fields.rates, "two rates");
+    set.add("save-dir", &fields.dir, "a directory");
+    set.add_switch("no-save", &fields.flag, "a switch");
+    set.positional("FILE", &fields.file, "a file");
+  }
+};
+
+std::string sentence(const std::vector<std::string>& arguments) {
+  Fixture f;
+  try {
+    f.set.parse(arguments);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(OptionSet, reads_every_kind_of_value) {
+  Fixture f;
+  f.set.parse({"--global-batch", "-7", "--lr=1e-3", "--adam-betas", "(0.9, 0.95)", "--no-save", "data.h5"});
+  EXPECT_EQ(f.fields.batch, -7);
+  EXPECT_EQ(f.fields.rate, 1e-3);
+  EXPECT_EQ(f.fields.rates, (std::vector<double>{0.9, 0.95}));
+  EXPECT_TRUE(f.fields.flag);
+  EXPECT_EQ(f.fields.file, "data.h5");
+  EXPECT_EQ(f.fields.dir, "here");
+  EXPECT_TRUE(f.set.given("lr"));
+  EXPECT_FALSE(f.set.given("save-dir"));
+}
+
+TEST(OptionSet, takes_underscores_for_dashes_as_hetseq_writes_them) {
+  Fixture f;
+  f.set.parse({"--adam_betas=0.1,0.2", "--save_dir", "my_dir"});
+  EXPECT_EQ(f.fields.rates, (std::vector<double>{0.1, 0.2}));
+  EXPECT_EQ(f.fields.dir, "my_dir");
+}
+
+TEST(OptionSet, mistakes_get_a_sentence) {
+  EXPECT_EQ(sentence({"--globl-batch", "3"}),
+            "there is no option --globl-batch, did you mean --global-batch?; motley test --help lists them");
+  EXPECT_EQ(sentence({"--zzzzzzz"}), "there is no option --zzzzzzz; motley test --help lists them");
+  EXPECT_EQ(sentence({"--global-batch", "many"}), "--global-batch is \"many\"; expected a whole number");
+  EXPECT_EQ(sentence({"--global-batch", "3.5"}), "--global-batch is \"3.5\"; expected a whole number");
+  EXPECT_EQ(sentence({"--lr", "nan"}), "--lr is \"nan\"; expected a finite number");
+  EXPECT_EQ(sentence({"--adam-betas", "0.1,,0.2"}),
+            "--adam-betas is \"\"; expected numbers with commas between them");
+  EXPECT_EQ(sentence({"--lr", "1", "--lr", "2"}), "--lr was given twice");
+  EXPECT_EQ(sentence({"a.h5", "b.h5"}), "\"b.h5\" was not expected; motley test --help says what is");
+  EXPECT_EQ(sentence({"--distributed-world-size", "4"}),
+            "--distributed-world-size is not needed: mpirun -n or srun says how many ranks there are; leave "
+            "it out");
+  EXPECT_NE(sentence({"--global-batch"}).find("global-batch"), std::string::npos);
+  EXPECT_NE(sentence({"--global-batch"}), "accepted");
+  EXPECT_NE(sentence({"--no-save=maybe"}), "accepted");
+}
+
+TEST(OptionSet, the_command_line_wins_over_the_file) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "c.ini").string();
+  write_file(path, "# a comment\nglobal-batch = 12\nlr = 0.125\nno-save = true\nadam_betas = 0.3,0.4\n",
+             ExitCode::input);
+  Fixture f;
+  f.set.parse({"--lr", "0.25", "--config", path});
+  EXPECT_EQ(f.fields.batch, 12);
+  EXPECT_EQ(f.fields.rate, 0.25);
+  EXPECT_TRUE(f.fields.flag);
+  EXPECT_EQ(f.fields.rates, (std::vector<double>{0.3, 0.4}));
+}
+
+TEST(OptionSet, mistakes_in_the_file_name_the_file) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "c.ini").string();
+  write_file(path, "glbal-batch = 12\n", ExitCode::input);
+  EXPECT_EQ(sentence({"--config", path}),
+            path +
+                ": there is no option --glbal-batch, did you mean --global-batch?; "
+                "motley test --help lists them");
+}
+
+TEST(OptionSet, says_what_was_used_so_that_it_can_be_read_back) {
+  Fixture f;
+  f.set.parse({"--lr", "0.1", "--no-save", "--adam-betas", "0.9,0.999"});
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "c.ini").string();
+  std::string text;
+  for (const auto& [name, value] : f.set.as_used()) text += name + " = " + value + "\n";
+  write_file(path, text, ExitCode::input);
+  Fixture again;
+  again.set.parse({"--config", path});
+  EXPECT_EQ(again.set.as_used(), f.set.as_used());
+}
+
+TEST(OptionSet, help_lists_options_with_their_defaults) {
+  Fixture f;
+  const std::string help = f.set.help("motley test FILE", "Tests.");
+  EXPECT_NE(help.find("--global-batch                 a number [64]"), std::string::npos) << help;
+  EXPECT_NE(help.find("--config"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace motley::cli

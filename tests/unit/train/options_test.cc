@@ -1,0 +1,82 @@
+#include "train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/error.h"
+
+namespace motley::train {
+namespace {
+
+TrainOptions good() {
+  TrainOptions options;
+  options.data.data = "somewhere";
+  options.max_epoch = 1;
+  return options;
+}
+
+void expect_usage(const std::function<void(TrainOptions&)>& change, const std::string& sentence) {
+  TrainOptions options = good();
+  change(options);
+  try {
+    check_options(options, 3);
+    ADD_FAILURE() << "accepted; expected: " << sentence;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    EXPECT_EQ(std::string(error.what()), sentence);
+  }
+}
+
+TEST(TrainOptions, defaults_with_data_and_an_end_are_accepted) {
+  EXPECT_NO_THROW(check_options(good(), 3));
+}
+
+TEST(TrainOptions, mistakes_get_a_sentence) {
+  expect_usage([](auto& o) { o.batch.global_batch = -5; }, "--global-batch is -5; expected at least 1");
+  expect_usage([](auto& o) { o.batch.max_sentences = 0; }, "--max-sentences is 0; expected at least 1");
+  expect_usage(
+      [](auto& o) {
+        o.batch.update_freq = {1, 0};
+      },
+      "--update-freq is 0; expected numbers of at least 1");
+  expect_usage([](auto& o) { o.batch.policy = "fair"; },
+               "--policy is \"fair\"; expected one of: sync, static");
+  expect_usage([](auto& o) { o.batch.policy = "static"; },
+               "--policy static needs --weights with 3 numbers, one per rank");
+  expect_usage([](auto& o) { o.batch.weights = "1,2,3"; },
+               "--weights needs --policy static; the policy is sync");
+  expect_usage([](auto& o) { o.optimizer.name = "adamax"; },
+               "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, adadelta");
+  expect_usage([](auto& o) { o.max_epoch = 0; },
+               "nothing says when to stop; expected --max-epoch, --max-update or --min-lr");
+  expect_usage([](auto& o) { o.schedule.warmup_updates = 2000000; },
+               "--total-num-update is 1000000; expected more than --warmup-updates, which is 2000000");
+  expect_usage([](auto& o) { o.optimizer.nesterov = true; },
+               "--nesterov needs --optimizer sgd with a --momentum above 0 and no --dampening");
+}
+
+TEST(TrainOptions, weights_are_counted_against_the_ranks) {
+  TrainOptions options = good();
+  options.batch.policy = "static";
+  for (const char* wrong : {"1,2", "1,2,3,4", "0,0,0", "1,-1,2", "1,x,2", "1,,2"}) {
+    options.batch.weights = wrong;
+    EXPECT_THROW(check_options(options, 3), Error) << wrong;
+  }
+  options.batch.weights = "0,0,1.5";
+  EXPECT_NO_THROW(check_options(options, 3));
+}
+
+TEST(TrainOptions, the_global_batch_is_hetseqs_product_unless_given) {
+  BatchOptions batch;
+  batch.max_sentences = 8;
+  batch.update_freq = {4, 2};
+  EXPECT_EQ(global_batch(batch, 1, 3), 96);
+  EXPECT_EQ(global_batch(batch, 2, 3), 48);
+  EXPECT_EQ(global_batch(batch, 7, 3), 48);
+  batch.global_batch = 25;
+  EXPECT_EQ(global_batch(batch, 1, 3), 25);
+}
+
+}  // namespace
+}  // namespace motley::train

@@ -1,0 +1,113 @@
+#include "train/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace motley::train {
+namespace {
+
+PlannerOptions options_for(std::uint64_t samples, std::int64_t batch) {
+  PlannerOptions options;
+  options.samples = samples;
+  options.seed = 5;
+  options.global_batch = [batch](int) { return batch; };
+  options.window = 4;
+  options.max_epoch = 2;
+  return options;
+}
+
+std::vector<double> unequal(int ranks) {
+  std::vector<double> weights;
+  for (int rank = 0; rank < ranks; ++rank) weights.push_back(rank == 1 ? 0 : rank + 1);
+  return weights;
+}
+
+// The global batch of every step, put together from all ranks: step -> slot -> sample.
+using Batches = std::map<std::int64_t, std::vector<std::uint64_t>>;
+
+Batches run(const comm::Communicator& world, const PlannerOptions& options, const Position& start,
+            const std::vector<double>& weights) {
+  Planner planner(world, options, start);
+  Batches batches;
+  while (const auto window = planner.next(weights)) {
+    std::size_t next_row = 0;
+    for (const StepPlan& step : window->steps) {
+      // Each rank contributes its slots; the sum over ranks is the batch (ids are below 2^53: exact).
+      std::vector<double> slots(static_cast<std::size_t>(step.batch), 0.0);
+      for (std::int64_t i = 0; i < step.n; ++i) {
+        slots[static_cast<std::size_t>(step.offset + i)] = static_cast<double>(window->rows[next_row++] + 1);
+      }
+      world.all_reduce_sum(slots, "the batch");
+      for (const double id : slots) batches[step.step].push_back(static_cast<std::uint64_t>(id) - 1);
+    }
+    EXPECT_EQ(next_row, window->rows.size());
+  }
+  return batches;
+}
+
+TEST(Planner, every_epoch_has_every_sample_once_and_the_last_batch_is_the_rest) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  const Batches batches = run(world, options_for(103, 10), {}, unequal(world.size()));
+  ASSERT_EQ(batches.size(), 22u);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::set<std::uint64_t> seen;
+    for (int i = 1; i <= 11; ++i) {
+      const auto& batch = batches.at(epoch * 11 + i);
+      EXPECT_EQ(batch.size(), i == 11 ? 3u : 10u);
+      seen.insert(batch.begin(), batch.end());
+    }
+    EXPECT_EQ(seen.size(), 103u);
+    EXPECT_EQ(*seen.rbegin(), 102u);
+  }
+  EXPECT_NE(batches.at(1), batches.at(12)) << "epochs are shuffled differently";
+}
+
+TEST(Planner, global_batches_do_not_depend_on_how_they_are_shared) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  const comm::Communicator alone(MPI_COMM_SELF);
+  const PlannerOptions options = options_for(77, 9);
+  const Batches whole = run(alone, options, {}, {1});
+  EXPECT_EQ(run(world, options, {}, unequal(world.size())), whole);
+  EXPECT_EQ(run(world, options, {}, std::vector<double>(static_cast<std::size_t>(world.size()), 1)), whole);
+}
+
+TEST(Planner, continues_anywhere_with_the_same_batches) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  const PlannerOptions options = options_for(50, 8);
+  const std::vector<double> weights = unequal(world.size());
+  const Batches whole = run(world, options, {}, weights);
+  for (const std::int64_t step : {1, 6, 7, 9, 13}) {
+    const int epoch = step <= 7 ? 1 : 2;
+    const std::int64_t in_epoch = step - (epoch - 1) * 7;
+    const Batches rest =
+        run(world, options, {epoch, std::min<std::int64_t>(in_epoch * 8, 50), step}, weights);
+    Batches expected = whole;
+    expected.erase(expected.begin(), expected.upper_bound(step));
+    EXPECT_EQ(rest, expected) << "from step " << step;
+  }
+}
+
+TEST(Planner, stops_at_the_last_step_and_keeps_the_order_when_told) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  PlannerOptions options = options_for(30, 8);
+  options.max_step = 5;
+  options.unshuffled_epochs = 1;
+  const Batches batches = run(world, options, {}, unequal(world.size()));
+  ASSERT_EQ(batches.size(), 5u);
+  EXPECT_EQ(batches.at(2), (std::vector<std::uint64_t>{8, 9, 10, 11, 12, 13, 14, 15}));
+  EXPECT_NE(batches.at(5), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(total_steps(options), 5);
+}
+
+TEST(Planner, fewer_samples_than_ranks_leave_some_ranks_without_work) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  const Batches batches =
+      run(world, options_for(2, 64), {}, std::vector<double>(static_cast<std::size_t>(world.size()), 1));
+  ASSERT_EQ(batches.size(), 2u);
+  EXPECT_EQ(batches.at(1).size(), 2u);
+}
+
+}  // namespace
+}  // namespace motley::train

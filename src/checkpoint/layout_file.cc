@@ -76,7 +76,7 @@ struct LayoutFile::Driver {
     driver.name = "motley_layout";
     driver.maxaddr = HADDR_MAX;
     driver.fc_degree = H5F_CLOSE_STRONG;
-    driver.fapl_size = sizeof(LayoutFile*);
+    driver.fapl_size = sizeof(void*);
     driver.open = open;
     driver.close = close;
     driver.get_eoa = get_size;

@@ -68,6 +68,7 @@ class DiskFile {
 
 Hdf5Handle make_space(const std::string& where, const Shape& shape) {
   std::vector<hsize_t> extents;
+  extents.reserve(static_cast<std::size_t>(shape.rank()));
   for (int i = 0; i < shape.rank(); ++i) extents.push_back(static_cast<hsize_t>(shape[i]));
   if (extents.empty()) return {MOTLEY_HDF5(where, code, H5Screate(H5S_SCALAR)), H5Sclose};
   return {MOTLEY_HDF5(where, code, H5Screate_simple(shape.rank(), extents.data(), nullptr)), H5Sclose};

@@ -111,7 +111,7 @@ fs::path write(const fs::path& save_dir, std::int64_t step, const Contents& cont
   MOTLEY_CHECK(step >= 0);
   make_durable_directories(save_dir);
   const std::string name = directory_name(step);
-  const fs::path committed = save_dir / name;
+  fs::path committed = save_dir / name;
   {
     const TemporaryTree temporary(temporary_path(save_dir, name));
     write_files(temporary.path(), contents);

@@ -129,13 +129,16 @@ void verify_file(const std::filesystem::path& directory, const FileRecord& expec
 
 void write_manifest(const std::filesystem::path& directory, const std::vector<std::string>& files) {
   std::vector<FileRecord> records;
+  records.reserve(files.size());
   for (const std::string& name : files) records.push_back(record_of(directory, name));
   write_file(directory / manifest_name, render(records), code);
 }
 
 std::vector<std::string> verify_manifest(const std::filesystem::path& directory) {
+  const std::vector<FileRecord> records = read_manifest(directory);
   std::vector<std::string> names;
-  for (const FileRecord& record : read_manifest(directory)) {
+  names.reserve(records.size());
+  for (const FileRecord& record : records) {
     verify_file(directory, record);
     names.push_back(record.name);
   }

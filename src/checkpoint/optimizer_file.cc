@@ -1,9 +1,15 @@
 #include "checkpoint/optimizer_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "checkpoint/layout_file.h"
 #include "checkpoint/match.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -16,28 +22,60 @@ using io::Hdf5Handle;
 
 constexpr ExitCode code = ExitCode::checkpoint;
 
+std::size_t bytes_of(const io::SafetensorsEntry& tensor) {
+  return static_cast<std::size_t>(tensor.shape.elements()) * size_of(tensor.dtype);
+}
+
 Hdf5Handle make_property_list(const std::string& where, hid_t kind) {
   return {MOTLEY_HDF5(where, code, H5Pcreate(kind)), H5Pclose};
 }
 
-Hdf5Handle create_file(const std::string& path) {
-  const Hdf5Handle access = make_property_list(path, H5P_FILE_ACCESS);
-#if H5_VERSION_GE(1, 12, 1) || (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
-  // Parallel file systems often refuse locks; the temporary directory belongs to this process anyway.
-  MOTLEY_HDF5(path, code, H5Pset_file_locking(access.get(), false, true));
-#endif
-  return {MOTLEY_HDF5(path, code, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get())),
-          H5Fclose};
-}
+class DiskFile {
+ public:
+  explicit DiskFile(const std::string& path)
+      : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    if (descriptor_ < 0) fail(code, "cannot open {}: {}", path, system_message(errno));
+  }
+  ~DiskFile() { ::close(descriptor_); }
+  DiskFile(const DiskFile&) = delete;
+  DiskFile& operator=(const DiskFile&) = delete;
+
+  void resize(std::uint64_t bytes) const {
+    if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail_with(errno);
+  }
+  void write_at(off_t offset, const void* data, std::size_t bytes) const {
+    const auto* rest = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::pwrite(descriptor_, rest, bytes, offset);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_with(errno);
+      rest += written;
+      offset += written;
+      bytes -= static_cast<std::size_t>(written);
+    }
+  }
+  void sync() const {
+    if (::fsync(descriptor_) != 0) fail_with(errno);
+  }
+
+ private:
+  [[noreturn]] void fail_with(int error) const {
+    fail(code, "cannot write {}: {}", path_, system_message(error));
+  }
+  std::string path_;
+  int descriptor_;
+};
 
 Hdf5Handle make_space(const std::string& where, const Shape& shape) {
   std::vector<hsize_t> extents;
+  extents.reserve(static_cast<std::size_t>(shape.rank()));
   for (int i = 0; i < shape.rank(); ++i) extents.push_back(static_cast<hsize_t>(shape[i]));
   if (extents.empty()) return {MOTLEY_HDF5(where, code, H5Screate(H5S_SCALAR)), H5Sclose};
   return {MOTLEY_HDF5(where, code, H5Screate_simple(shape.rank(), extents.data(), nullptr)), H5Sclose};
 }
 
-void write_tensor(hid_t file, const std::string& path, const io::SafetensorsEntry& tensor) {
+// Makes the data set and its space in the file, without content; returns where in the file that is to go.
+off_t lay_out(hid_t file, const std::string& path, const io::SafetensorsEntry& tensor) {
   MOTLEY_CHECK(tensor.dtype == DType::f32);
   const std::string where = fmt::format("{}, `{}`", path, tensor.name);
   const Hdf5Handle link = make_property_list(where, H5P_LINK_CREATE);
@@ -45,16 +83,18 @@ void write_tensor(hid_t file, const std::string& path, const io::SafetensorsEntr
   const Hdf5Handle creation = make_property_list(where, H5P_DATASET_CREATE);
   // The same state gives the same bytes.
   MOTLEY_HDF5(where, code, H5Pset_obj_track_times(creation.get(), false));
+  MOTLEY_HDF5(where, code, H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY));
+  MOTLEY_HDF5(where, code, H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER));
   const Hdf5Handle space = make_space(where, tensor.shape);
-  Hdf5Handle set(MOTLEY_HDF5(where, code,
-                             H5Dcreate2(file, tensor.name.c_str(), H5T_IEEE_F32LE, space.get(), link.get(),
-                                        creation.get(), H5P_DEFAULT)),
-                 H5Dclose);
-  if (tensor.shape.elements() > 0) {
-    MOTLEY_HDF5(where, code,
-                H5Dwrite(set.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.data));
-  }
-  MOTLEY_HDF5(where, code, set.close());
+  const Hdf5Handle set(MOTLEY_HDF5(where, code,
+                                   H5Dcreate2(file, tensor.name.c_str(), H5T_IEEE_F32LE, space.get(),
+                                              link.get(), creation.get(), H5P_DEFAULT)),
+                       H5Dclose);
+  if (tensor.shape.elements() == 0) return 0;
+  const io::Hdf5Lock lock;
+  const haddr_t offset = H5Dget_offset(set.get());
+  if (offset == HADDR_UNDEF) io::fail_hdf5(where, "H5Dget_offset", code);
+  return static_cast<off_t>(offset);
 }
 
 io::SafetensorsEntry describe(hid_t set, const std::string& name, const std::string& where) {
@@ -96,28 +136,27 @@ Hdf5Handle open_file(const std::string& path) {
   }
 }
 
-// HDF5 hides what the system said (a full disk, above all) in the middle of a long message with line breaks.
-[[noreturn]] void fail_writing(const std::string& path, const std::string& message) {
-  constexpr std::string_view before = "error message = '";
-  const std::size_t at = message.find(before);
-  if (at == std::string::npos) throw Error(code, message);
-  const std::string reason = message.substr(at + before.size());
-  fail(code, "cannot write {}: {}", path, reason.substr(0, reason.find('\'')));
-}
-
 }  // namespace
 
 void write_optimizer_file(const std::filesystem::path& path, std::span<const io::SafetensorsEntry> tensors) {
+  static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
   const std::string where = path.string();
-  try {
-    Hdf5Handle file = create_file(where);
-    for (const io::SafetensorsEntry& tensor : tensors) write_tensor(file.get(), where, tensor);
-    MOTLEY_HDF5(where, code, file.close());
-  } catch (const Error& error) {
-    if (error.code() != code) throw;
-    fail_writing(where, error.what());
+  LayoutFile layout(where);
+  std::vector<off_t> offsets;
+  for (const io::SafetensorsEntry& tensor : tensors) offsets.push_back(lay_out(layout.id(), where, tensor));
+  layout.close();
+
+  const DiskFile file(where);
+  file.resize(layout.size());
+  for (const auto& [number, page] : layout.pages()) {
+    const std::uint64_t at = number * LayoutFile::page_bytes;
+    const auto bytes = std::min<std::uint64_t>(page.size(), layout.size() - std::min(at, layout.size()));
+    file.write_at(static_cast<off_t>(at), page.data(), bytes);
   }
-  sync_path(path, code);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    file.write_at(offsets[i], tensors[i].data, bytes_of(tensors[i]));
+  }
+  file.sync();
 }
 
 void read_optimizer_file(const std::filesystem::path& path, std::span<const io::SafetensorsEntry> wanted) {

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "checkpoint/directory.h"
+#include "checkpoint/optimizer_file.h"
 #include "sample.h"
 #include "support/paths.h"
 
@@ -134,6 +135,14 @@ TEST_F(Disk, really_full) {
   EXPECT_EQ(value_of(*newest_good(small), 3000), step - 2);
   EXPECT_EQ(names_in(small).size(), static_cast<std::size_t>(step - 1))
       << "latest and steps 1 to " << step - 2;
+  // Less than the layout of optimizer.h5 needs, so that it is HDF5 itself that meets the full disk.
+  const std::vector<float> number(1);
+  std::vector<io::SafetensorsEntry> many;
+  for (int i = 0; i < 300; ++i)
+    many.push_back({fmt::format("exp_avg/{}", i), DType::f32, {1}, number.data()});
+  failure = failure_of([&] { write_optimizer_file(small / "o.h5", many); });
+  EXPECT_EQ(failure, "cannot write " + (small / "o.h5").string() + ": No space left on device");
+  fs::remove(small / "o.h5");
   ::umount(small.c_str());
 }
 

@@ -1,11 +1,11 @@
 #include "cli/command.h"
 
 #include <cstdio>
-#include <exception>
-#include <functional>
 #include <optional>
 
+#include "cli/ending.h"
 #include "cli/option_set.h"
+#include "comm/agree.h"
 #include "comm/mpi.h"
 #include "core/log.h"
 
@@ -66,41 +66,29 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
   return false;
 }
 
-// Ranks other than 0 stay silent about failures that all of them know.
-int report_agreed(const Error& error, int rank) {
-  if (rank == 0) log::error("{}", error.what());
-  return static_cast<int>(error.code());
-}
-
 int run(int argc, char** argv, const std::vector<std::string>& arguments) {
-  const comm::MpiSession session(&argc, &argv);
+  comm::MpiSession session(&argc, &argv);
+  session.set_timeout(startup_timeout_s(arguments));
   int rank = 0, size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   log::set_rank(rank, size);
   try {
-    const comm::Communicator world(MPI_COMM_WORLD, startup_timeout_s(arguments));
-    const std::optional<Match> found = match(arguments);
-    if (!found) {
-      // Every rank has the same arguments and fails alike.
-      try {
-        fail_unknown_command(arguments);
-      } catch (const Error& error) {
-        return report_agreed(error, rank);
-      }
-    }
-    const std::vector<std::string> rest(arguments.begin() + static_cast<std::ptrdiff_t>(found->words),
-                                        arguments.end());
-    found->command->run(rest, world);
+    run_or_abort([&] {
+      const comm::Communicator world(MPI_COMM_WORLD, startup_timeout_s(arguments));
+      std::optional<Match> found;
+      comm::agree(world, "reading the command", [&] {
+        found = match(arguments);
+        if (!found) fail_unknown_command(arguments);
+      });
+      const auto rest = arguments.begin() + static_cast<std::ptrdiff_t>(found->words);
+      found->command->run({rest, arguments.end()}, world);
+    });
     return static_cast<int>(ExitCode::done);
   } catch (const AgreedError& error) {
-    return report_agreed(error, rank);
-  } catch (const Error& error) {
-    log::error("{}", error.what());
-    comm::abort_job(error.code());
-  } catch (const std::exception& error) {
-    log::error("this is a bug in motley, or memory ran out: {}", error.what());
-    comm::abort_job(ExitCode::internal);
+    // Printed while the session lives: after it mpirun may end this process. The other ranks stay silent.
+    if (rank == 0) log::error("{}", error.what());
+    return static_cast<int>(error.code());
   }
 }
 

@@ -1,4 +1,5 @@
 #include "cli/command.h"
+#include "cli/ending.h"
 #include "cli/option_set.h"
 #include "cli/shared_options.h"
 #include "comm/agree.h"
@@ -64,7 +65,7 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.group("ranks and devices");
   add_device_options(set, shared);
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
-          "size of the buckets in which gradients are summed over ranks");
+          "largest bucket in which gradients are summed over ranks; small models use smaller ones");
   set.add("seed", &options.seed, "of everything random");
 }
 
@@ -101,7 +102,7 @@ void train(const std::vector<std::string>& arguments, const comm::Communicator& 
     train::check_options(options, world.size());
   });
   train::Trainer trainer(options, world);
-  trainer.run();
+  run_or_abort([&] { trainer.run(); });
 }
 
 }  // namespace motley::cli

@@ -1,8 +1,5 @@
 #include "report/progress.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,6 +8,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "report/metrics.h"
+#include "report/terminal.h"
 
 namespace motley::report {
 namespace {
@@ -21,12 +19,6 @@ constexpr int plain_columns = 240;     // a log file of a run on hundreds of ran
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-int terminal_columns() {
-  winsize size{};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
 }
 
 std::string grouped(std::int64_t value) {
@@ -115,6 +107,7 @@ std::string progress_text(const StepRecord& record, const RunLength& length, dou
                                      "step " + of_total(record.step, last_step_of(length)),
                                      "loss " + value_text(record.loss)};
   for (const auto& [name, value] : record.metrics) fields.push_back(metric_text(name, value));
+  const std::size_t first_metric = 3;
   if (record.step_s > 0) {
     fields.push_back(rate_text(static_cast<double>(record.samples) / record.step_s) + " samples/s");
   }
@@ -126,6 +119,10 @@ std::string progress_text(const StepRecord& record, const RunLength& length, dou
     const std::vector<int> percents = work_percents(record);
     fields.push_back(work_of_each(percents));
     if (joined().size() > room) fields.back() = work_in_short(percents);
+  }
+  // Where not everything fits the first metric speaks for the others; then the end of the line goes.
+  for (std::size_t extra = record.metrics.size(); extra > 1 && joined().size() > room; --extra) {
+    fields.erase(fields.begin() + static_cast<std::ptrdiff_t>(first_metric + extra - 1));
   }
   while (fields.size() > 1 && joined().size() > room) fields.pop_back();
   return joined().substr(0, room);

@@ -47,8 +47,7 @@ Causes causes_of(double lost, double imbalance, const std::vector<RankTime>& ran
   return causes;
 }
 
-std::string shares_note(double lost, const std::vector<RankTime>& ranks, const std::vector<double>& speeds,
-                        const std::string& policy) {
+std::string shares_note(double lost, const std::vector<RankTime>& ranks, const std::vector<double>& speeds) {
   const std::size_t slow = busiest(ranks);
   const double ratio = speeds[slow] / *std::max_element(speeds.begin(), speeds.end());
   std::string note =
@@ -58,42 +57,29 @@ std::string shares_note(double lost, const std::vector<RankTime>& ranks, const s
   } else {
     note += "is as fast as the fastest but had more to do than the others. ";
   }
-  const std::string weights =
-      fmt::format("--policy static --weights {}", fmt::join(simple_ratio(speeds), ","));
-  if (policy == "auto") {
-    note +=
-        "--policy auto divides the work by measured speed; what it lost came from its first windows, from a "
-        "memory limit that caps a share, or from speeds that changed during the run. To hold the shares at "
-        "the "
-        "mean of the run's speeds: " +
-        weights + ".";
-  } else if (policy == "sync" || policy == "static") {
-    note += "Try " + weights + ".";
-  } else {
-    note += "Try --policy auto, or " + weights + ".";
-  }
-  return note;
+  return note + fmt::format("Try --policy static --weights {}.", fmt::join(simple_ratio(speeds), ","));
 }
 
-std::string changing_note(double lost, const std::string& policy) {
+std::string changing_note(double lost) {
   return fmt::format(
       "{:.1f} % of rank-time was lost waiting for ranks that took turns in being the slowest: their "
       "speeds change from step to step, which no fixed weights can follow. See what else runs on these "
-      "machines{}; a larger --global-batch evens out what is left.",
-      100 * lost, policy == "auto" ? "" : ", and try --policy auto");
+      "machines; a larger --global-batch evens out what is left.",
+      100 * lost);
 }
 
 std::string common_note(double lost, std::size_t ranks) {
   if (ranks == 1) {
     return fmt::format(
         "{:.1f} % of the time was lost waiting for data: reading is slower than computing. Try a "
-        "packed data set (motley data pack) or faster storage.",
+        "contiguous data set (h5repack -l CONTI) or faster storage.",
         100 * lost);
   }
   return fmt::format(
       "{:.1f} % of rank-time was lost waiting, by all ranks about equally: the shares are already "
       "right, and other weights would not help. The time goes into communication or reading. A larger "
-      "--global-batch exchanges gradients less often; a packed data set (motley data pack) reads faster.",
+      "--global-batch exchanges gradients less often; a contiguous data set (h5repack -l CONTI) reads "
+      "faster.",
       100 * lost);
 }
 
@@ -136,7 +122,7 @@ std::vector<double> Summary::speeds() const {
   return speeds;
 }
 
-std::string Summary::text(const std::string& policy) const {
+std::string Summary::text() const {
   if (steps_ == 0 || wall_s_ <= 0) return "no step was taken\n";
   std::string text = fmt::format("{} steps, {} samples in {}: {} samples/s\n", steps_, samples_,
                                  duration_text(wall_s_), rate_text(samples_per_s()));
@@ -167,9 +153,9 @@ std::string Summary::text(const std::string& policy) const {
   const Causes causes = causes_of(lost, imbalance(), ranks_, wall_s_);
   std::string note;
   if (causes.shares >= causes.changing && causes.shares >= causes.common && ranks_.size() > 1) {
-    note = shares_note(lost, ranks_, speed, policy);
+    note = shares_note(lost, ranks_, speed);
   } else if (causes.changing >= causes.common && ranks_.size() > 1) {
-    note = changing_note(lost, policy);
+    note = changing_note(lost);
   } else {
     note = common_note(lost, ranks_.size());
   }

@@ -14,9 +14,10 @@ class Summary {
   void add(const StepRecord& record);
 
   // Definitions, over all steps added:
-  //   samples/s        = samples / wall time
-  //   imbalance        = mean over steps of (largest compute_s of a rank / mean compute_s - 1), as GROMACS
-  //   reports it lost to waiting  = sum of wait_s over ranks / (ranks * wall time)
+  //   samples/s       = samples / wall time
+  //   imbalance       = mean over steps of (largest compute_s of a rank / mean compute_s - 1), as GROMACS
+  //                     reports it
+  //   lost to waiting = sum of wait_s over ranks / (ranks * wall time)
   double samples_per_s() const;
   double imbalance() const;
   double lost_fraction() const;
@@ -24,14 +25,12 @@ class Summary {
   // For people; several lines. When more than 5 % of rank-time was lost waiting, a NOTE says which of three
   // causes is the largest, and what would help:
   //   shares          = (busiest rank's compute_s - mean compute_s) / wall time, of the sums over the run:
-  //   one rank was
-  //                     always waited for. Gives the --weights that follow from the measured speeds (n /
-  //                     compute_s).
+  //                     one rank was always waited for. Gives the --weights that follow from the measured
+  //                     speeds (n / compute_s).
   //   changing speeds = imbalance * mean compute_s / wall time - shares: ranks took turns in being the
-  //   slowest in common       = lost - the two above: what the busiest rank waits too, for communication or
-  //   for data
-  // `policy` is the --policy that was used.
-  std::string text(const std::string& policy) const;
+  //                     slowest
+  //   in common       = lost - the two above: what the busiest rank waits too, for communication or for data
+  std::string text() const;
 
   // Speeds in samples per second of compute, one per rank; 0 for a rank that never had work.
   std::vector<double> speeds() const;

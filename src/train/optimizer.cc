@@ -21,14 +21,14 @@ class Sgd final : public Optimizer {
  public:
   Sgd(const OptimizerOptions& options, Backend& backend, ParameterStore& store)
       : Optimizer(backend, store, {"momentum_buffer"}) {
-    sgd_.momentum = static_cast<float>(options.momentum);
-    sgd_.dampening = static_cast<float>(options.dampening);
-    sgd_.weight_decay = static_cast<float>(options.weight_decay);
+    sgd_.momentum = options.momentum;
+    sgd_.dampening = options.dampening;
+    sgd_.weight_decay = options.weight_decay;
     sgd_.nesterov = options.nesterov;
   }
 
   void step(double lr, std::int64_t step, ConstView scale) override {
-    sgd_.lr = static_cast<float>(lr);
+    sgd_.lr = lr;
     sgd_.first_step = step == 1;
     backend_.sgd_step(sgd_, store_.gradients(), scale, store_.values(), state(0));
   }
@@ -43,13 +43,13 @@ class Adam final : public Optimizer {
       : Optimizer(backend, store, {"exp_avg", "exp_avg_sq"}) {
     adam_.beta1 = static_cast<float>(options.adam_beta1);
     adam_.beta2 = static_cast<float>(options.adam_beta2);
-    adam_.eps = static_cast<float>(options.adam_eps);
-    adam_.weight_decay = static_cast<float>(options.weight_decay);
+    adam_.eps = options.adam_eps;
+    adam_.weight_decay = options.weight_decay;
     adam_.decoupled = options.name == "adamw";
   }
 
   void step(double lr, std::int64_t step, ConstView scale) override {
-    adam_.lr = static_cast<float>(lr);
+    adam_.lr = lr;
     adam_.step = step;
     backend_.adam_step(adam_, store_.gradients(), scale, store_.values(), state(0), state(1));
   }
@@ -62,13 +62,13 @@ class Adadelta final : public Optimizer {
  public:
   Adadelta(const OptimizerOptions& options, Backend& backend, ParameterStore& store)
       : Optimizer(backend, store, {"square_avg", "acc_delta"}) {
-    adadelta_.rho = static_cast<float>(options.adadelta_rho);
-    adadelta_.eps = static_cast<float>(options.adadelta_eps);
-    adadelta_.weight_decay = static_cast<float>(options.weight_decay);
+    adadelta_.rho = options.adadelta_rho;
+    adadelta_.eps = options.adadelta_eps;
+    adadelta_.weight_decay = options.weight_decay;
   }
 
   void step(double lr, std::int64_t /*step*/, ConstView scale) override {
-    adadelta_.lr = static_cast<float>(lr);
+    adadelta_.lr = lr;
     backend_.adadelta_step(adadelta_, store_.gradients(), scale, store_.values(), state(0), state(1));
   }
 

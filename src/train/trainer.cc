@@ -1,7 +1,5 @@
 #include "train/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "comm/agree.h"
 #include "core/files.h"
 #include "core/log.h"
+#include "report/terminal.h"
 #include "train/evaluate.h"
 #include "train/schedule.h"
 
@@ -26,6 +25,14 @@ double now_s() {
 double slow_factor(const std::string& slow, const comm::Communicator& world) {
   if (slow.empty()) return 1;
   return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
+}
+
+// --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
+// overlap.
+std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
+  constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
+  const std::size_t even = elements * sizeof(float) / buckets_wanted;
+  return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
 }
 
 std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
@@ -82,9 +89,9 @@ Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
   scale_ = small_.view(DType::f32, Shape{2}, (sums + 2) * sizeof(double));
   host_sums_.resize(sums);
   saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
-  reducer_ =
-      std::make_unique<comm::GradientReducer>(world_, task_->parameters().arena_elements(),
-                                              static_cast<std::size_t>(options_.bucket_cap_mb * (1 << 20)));
+  const std::size_t elements = task_->parameters().arena_elements();
+  reducer_ = std::make_unique<comm::GradientReducer>(world_, elements,
+                                                     bucket_bytes(options_.bucket_cap_mb, elements));
   start_or_continue();
   open_outputs();
 }
@@ -164,7 +171,7 @@ void Trainer::open_outputs() {
     length.total_epochs = static_cast<int>(options_.max_epoch);
     length.total_steps = total_steps(planner_options_);
     length.steps_per_epoch = steps_per_epoch(planner_options_, position_.epoch);
-    const bool terminal = ::isatty(STDOUT_FILENO) == 1 && !options_.report.no_progress_bar;
+    const bool terminal = report::stdout_is_terminal() && !options_.report.no_progress_bar;
     progress_ = std::make_unique<report::Progress>(report::parse_log_format(options_.report.log_format),
                                                    terminal, length);
   });
@@ -370,8 +377,7 @@ void Trainer::finish() {
   if (position_.step > started_step_ && options_.data.validate_interval > 0) validate();
   if (unsaved) save(false, false);
   progress_.reset();
-  if (world_.rank() == 0 && summary_.samples_per_s() > 0)
-    log::info("{}", summary_.text(options_.batch.policy));
+  if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text());
   if (unsaved && saved_step_ != position_.step) {
     throw AgreedError(ExitCode::checkpoint,
                       fmt::format("the last checkpoint (step {}) could not be written to {}", position_.step,

@@ -41,7 +41,7 @@ TEST(Summary, of_nothing_is_zero_and_says_so) {
   EXPECT_EQ(summary.samples_per_s(), 0);
   EXPECT_EQ(summary.imbalance(), 0);
   EXPECT_EQ(summary.lost_fraction(), 0);
-  EXPECT_EQ(summary.text("sync"), "no step was taken\n");
+  EXPECT_EQ(summary.text(), "no step was taken\n");
 }
 
 TEST(Summary, a_rank_without_work_has_no_speed) {
@@ -54,7 +54,7 @@ TEST(Summary, equal_shares_over_a_slow_rank_propose_weights) {
   Summary summary;
   // Ranks 0, 2, 3 take 1 s for 64 samples and wait 2 s; rank 1 takes 3 s.
   summary.add(record_of(10, 30, {{64, 10, 20}, {64, 30, 0}, {64, 10, 20}, {64, 10, 20}}));
-  EXPECT_EQ(summary.text("sync"),
+  EXPECT_EQ(summary.text(),
             "10 steps, 2560 samples in 0:30: 85.3 samples/s\n"
             "  rank     share    samples/s   working   waiting\n"
             "     0      64.0         64.0    33.3 %    66.7 %\n"
@@ -70,23 +70,16 @@ TEST(Summary, equal_shares_over_a_slow_rank_propose_weights) {
 TEST(Summary, weights_that_overload_a_fast_rank_are_said) {
   Summary summary;
   summary.add(record_of(1, 2, {{20, 2, 0}, {10, 1, 1}}));
-  const std::string text = summary.text("static");
+  const std::string text = summary.text();
   EXPECT_TRUE(contains(text, "waiting for rank 0, which is as fast as the fastest but had more to do"))
       << text;
   EXPECT_TRUE(contains(text, "--weights 1,1.")) << text;
 }
 
-TEST(Summary, dynamic_policies_are_pointed_to_auto_and_auto_is_told_where_its_loss_came_from) {
-  Summary summary;
-  summary.add(record_of(1, 2, {{20, 2, 0}, {20, 1, 1}}));
-  EXPECT_TRUE(contains(summary.text("edp"), "Try --policy auto, or --policy static --weights 1,2."));
-  EXPECT_TRUE(contains(summary.text("auto"), "a memory limit that caps a share"));
-}
-
 TEST(Summary, small_losses_need_no_change) {
   Summary summary;
   summary.add(record_of(1, 1, {{20, 1.0, 0}, {20, 0.95, 0.05}}));
-  const std::string text = summary.text("sync");
+  const std::string text = summary.text();
   EXPECT_TRUE(contains(text, "Nothing needs changing")) << text;
   EXPECT_FALSE(contains(text, "NOTE")) << text;
 }
@@ -94,7 +87,7 @@ TEST(Summary, small_losses_need_no_change) {
 TEST(Summary, when_all_wait_alike_it_is_communication_or_reading) {
   Summary summary;
   summary.add(record_of(1, 1, {{60, 0.60, 0.4}, {30, 0.59, 0.4}}));
-  const std::string text = summary.text("sync");
+  const std::string text = summary.text();
   EXPECT_TRUE(
       contains(text,
                "NOTE: 40.0 % of rank-time was lost waiting, by all ranks about equally: the shares are "
@@ -110,7 +103,7 @@ TEST(Summary, ranks_that_take_turns_in_being_slow_are_not_given_weights) {
     summary.add(
         record_of(1, 1, {{20, odd ? 0.5 : 1.0, odd ? 0.5 : 0.0}, {20, odd ? 1.0 : 0.5, odd ? 0.0 : 0.5}}));
   }
-  const std::string text = summary.text("sync");
+  const std::string text = summary.text();
   EXPECT_TRUE(contains(text, "took turns in being the slowest")) << text;
   EXPECT_FALSE(contains(text, "--weights ")) << text;
 }
@@ -118,7 +111,7 @@ TEST(Summary, ranks_that_take_turns_in_being_slow_are_not_given_weights) {
 TEST(Summary, a_single_rank_can_only_wait_for_data) {
   Summary summary;
   summary.add(record_of(1, 1, {{20, 0.5, 0.5}}));
-  EXPECT_TRUE(contains(summary.text("auto"), "waiting for data")) << summary.text("auto");
+  EXPECT_TRUE(contains(summary.text(), "waiting for data")) << summary.text();
 }
 
 TEST(Summary, of_many_ranks_the_busiest_are_listed) {
@@ -127,7 +120,7 @@ TEST(Summary, of_many_ranks_the_busiest_are_listed) {
   ranks[33].compute_s = 1;
   ranks[33].wait_s = 0;
   summary.add(record_of(1, 1, ranks));
-  const std::string text = summary.text("sync");
+  const std::string text = summary.text();
   EXPECT_TRUE(contains(text, "the 16 busiest of 40 ranks:\n")) << text;
   EXPECT_TRUE(contains(text, "\n    33 ")) << text;
   EXPECT_FALSE(contains(text, "\n    39 ")) << text;

@@ -76,6 +76,8 @@ void eval(const std::vector<std::string>& arguments, const comm::Communicator& w
     options.max_epoch = 1;
     train::check_options(options, world.size());
   });
+  // Before the task, whose buffers must go before the device does.
+  const std::unique_ptr<Backend> backend = train::make_backend(options.device, options.threads, world);
   const std::unique_ptr<train::Task> task = train::make_task(options.data.task);
   std::vector<train::DataSet> sets;
   for (const std::string& subset : options.data.valid_subsets) {
@@ -85,7 +87,6 @@ void eval(const std::vector<std::string>& arguments, const comm::Communicator& w
     path = world.broadcast(path, 0, "where the data is");
     sets.push_back(train::open_data(*task, subset, path, world));
   }
-  const std::unique_ptr<Backend> backend = train::make_backend(options.device, options.threads, world);
   const train::EvaluateOptions how{train::global_batch(options.batch, 1, world.size()),
                                    options.batch.max_sentences, options.batch.window,
                                    train::share_weights(options.batch, world.size())};

@@ -73,17 +73,14 @@ std::string motley_program() {
 }
 
 std::vector<std::string> mpirun_command(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command = {"mpirun",
-                                      "--oversubscribe",
-                                      "--bind-to",
-                                      "none",
-                                      "--mca",
-                                      "mpi_yield_when_idle",
-                                      "1",
-                                      "-x",
-                                      "OMP_NUM_THREADS=1",
-                                      "-n",
-                                      std::to_string(ranks)};
+  // CI runs as root, and mpirun wants to be told twice that this is meant.
+  std::istringstream words(
+      "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive "
+      "OMPI_MCA_btl_vader_single_copy_mechanism=none ASAN_OPTIONS=detect_leaks=0 "
+      "mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -x OMP_NUM_THREADS=1 -n");
+  std::vector<std::string> command;
+  for (std::string word; words >> word;) command.push_back(word);
+  command.push_back(std::to_string(ranks));
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
 }

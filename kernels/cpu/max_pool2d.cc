@@ -118,25 +118,16 @@ void CpuBackend::max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView
     for (std::int64_t w = 0; w < s.w; ++w) {
       const Range columns = covering(w, pool.kernel_w, pool.stride_w, pool.pad_w, s.out_w);
       float* target = result + (row * s.w + w) * s.c;
-      bool written = false;
+      std::fill_n(target, s.c, 0.0f);
       for (std::int64_t oh = rows.begin; oh < rows.end; ++oh) {
         for (std::int64_t ow = columns.begin; ow < columns.end; ++ow) {
           const std::int64_t at = ((sample * s.out_h + oh) * s.out_w + ow) * s.c;
           const auto here = static_cast<std::uint8_t>((h + pool.pad_h - oh * pool.stride_h) * pool.kernel_w +
                                                       w + pool.pad_w - ow * pool.stride_w);
-          if (written) {
 #pragma omp simd
-            for (std::int64_t c = 0; c < s.c; ++c)
-              target[c] += place[at + c] == here ? gradient[at + c] : 0.0f;
-          } else {
-#pragma omp simd
-            for (std::int64_t c = 0; c < s.c; ++c)
-              target[c] = place[at + c] == here ? gradient[at + c] : 0.0f;
-          }
-          written = true;
+          for (std::int64_t c = 0; c < s.c; ++c) target[c] += place[at + c] == here ? gradient[at + c] : 0.0f;
         }
       }
-      if (!written) std::fill_n(target, s.c, 0.0f);
     }
   });
 }

@@ -174,15 +174,16 @@ void MpiFile::read_alone(std::uint64_t offset, std::span<std::byte> out) {
   constexpr std::size_t step = 64 << 20;
   for (std::size_t done = 0; done < out.size();) {
     const std::size_t bytes = std::min(step, out.size() - done);
+    const std::uint64_t at = offset + done;
     MPI_Status status;
-    check(MPI_File_read_at(file_, static_cast<MPI_Offset>(offset + done), out.data() + done,
-                           static_cast<int>(bytes), MPI_BYTE, &status),
+    check(MPI_File_read_at(file_, static_cast<MPI_Offset>(at), out.data() + done, static_cast<int>(bytes),
+                           MPI_BYTE, &status),
           "MPI_File_read_at");
     int got = 0;
     MPI_Get_count(&status, MPI_BYTE, &got);
     if (got != static_cast<int>(bytes)) {
       fail(ExitCode::input, "{}: ends at byte {}; at least {} were expected", path_,
-           offset + done + static_cast<std::size_t>(std::max(got, 0)), offset + out.size());
+           at + static_cast<std::size_t>(std::max(got, 0)), offset + out.size());
     }
     done += bytes;
   }

@@ -66,8 +66,9 @@ struct SgdOptions {
 };
 struct AdamOptions {
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled = false;  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
-  std::int64_t step = 1;   // counts from 1, for the bias correction
+  bool decoupled =
+      false;  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
+  std::int64_t step = 1;  // counts from 1, for the bias correction
 };
 struct AdadeltaOptions {
   double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;

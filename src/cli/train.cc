@@ -99,6 +99,10 @@ void train(const std::vector<std::string>& arguments, const comm::Communicator& 
     }
     options.data.valid_subset_given = set.given("valid-subset");
     options.as_used = set.as_used();
+    for (auto& [name, value] : options.as_used) {
+      // It played no part, and a file that names both would be refused.
+      if (name == "update-freq" && options.batch.global_batch > 0) value.clear();
+    }
     train::check_options(options, world.size());
   });
   train::Trainer trainer(options, world);

@@ -70,9 +70,6 @@ Saver::Saver(const TrainOptions& options, const comm::Communicator& world, Backe
 Json Saver::trainer_state(const Position& position, const Best& best, bool epoch_end, bool interval) const {
   Json options = Json::object();
   for (const auto& [name, value] : options_.as_used) options[name] = value;
-  Json kind = Json::array();
-  if (epoch_end) kind.push_back("epoch");
-  if (interval) kind.push_back("interval");
   return {{"format", format_version},
           {"task", task_.name()},
           {"step", position.step},
@@ -80,7 +77,7 @@ Json Saver::trainer_state(const Position& position, const Best& best, bool epoch
           {"samples_of_epoch", position.samples},
           {"seed", options_.seed},
           {"ranks", world_.size()},
-          {"kind", kind},
+          {"kind", checkpoint::kind_text({position.step, epoch_end, interval})},
           {"best", {{"metric", options_.save.best_metric}, {"value", best.value}, {"step", best.step}}},
           {"options", options}};
 }

@@ -88,17 +88,10 @@ std::vector<std::string> mpirun_command(int ranks, const std::vector<std::string
 MpiRun run_motley(int ranks, const std::vector<std::string>& arguments, double timeout_s,
                   const std::map<std::string, std::string>& environment) {
   const TemporaryDirectory codes;
-  // mpirun ends all ranks when one fails; here each is to show its own exit code.
-  std::vector<std::string> words = {
-      "--mca",
-      "orte_abort_on_non_zero_status",
-      "0",
-      "sh",
-      "-c",
-      "dir=$1; shift; \"$@\"; code=$?; echo $code > $dir/$OMPI_COMM_WORLD_RANK; exit $code",
-      "sh",
-      codes.path().string(),
-      motley_program()};
+  // mpirun ends all ranks when one fails; here each is to come to its own exit code.
+  const std::string script =
+      "trap '' TERM; dir=$1; shift; \"$@\"; code=$?; echo $code > $dir/$OMPI_COMM_WORLD_RANK; exit $code";
+  std::vector<std::string> words = {"sh", "-c", script, "sh", codes.path().string(), motley_program()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   MpiRun run;
   run.job = run_program(mpirun_command(ranks, words), timeout_s, environment);

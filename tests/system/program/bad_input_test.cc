@@ -121,7 +121,7 @@ TEST_F(BadInput, wrong_image_size) {
 
 TEST_F(BadInput, empty_data_set) {
   write_h5(data / "train.h5", {.n_images = 0, .n_labels = 0});
-  expect_failure(train(3), 3, {"train.h5", "no samples"});
+  expect_failure(train(3), 3, {"train.h5", "empty"});
   expect_nothing_left();
 }
 

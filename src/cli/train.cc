@@ -100,8 +100,10 @@ void train(const std::vector<std::string>& arguments, const comm::Communicator& 
     options.data.valid_subset_given = set.given("valid-subset");
     options.as_used = set.as_used();
     for (auto& [name, value] : options.as_used) {
-      // It played no part, and a file that names both would be refused.
+      // What played no part is left out: a file that names both batches would be refused, and validation data
+      // that was not asked for by name may be absent.
       if (name == "update-freq" && options.batch.global_batch > 0) value.clear();
+      if (name == "valid-subset" && !options.data.valid_subset_given) value.clear();
     }
     train::check_options(options, world.size());
   });

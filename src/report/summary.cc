@@ -57,7 +57,15 @@ std::string shares_note(double lost, const std::vector<RankTime>& ranks, const s
   } else {
     note += "is as fast as the fastest but had more to do than the others. ";
   }
-  return note + fmt::format("Try --policy static --weights {}.", fmt::join(simple_ratio(speeds), ","));
+  // A rank that had no work has no measured speed, but the proposal must not leave it idle for that.
+  std::vector<double> known = speeds;
+  const auto working =
+      static_cast<double>(std::count_if(known.begin(), known.end(), [](double s) { return s > 0; }));
+  const double average = std::accumulate(known.begin(), known.end(), 0.0) / working;
+  const bool idle = working < static_cast<double>(known.size());
+  std::replace(known.begin(), known.end(), 0.0, average);
+  note += fmt::format("Try --policy static --weights {}", fmt::join(simple_ratio(known), ","));
+  return note + (idle ? " (ranks that had no share are taken to be of average speed)." : ".");
 }
 
 std::string changing_note(double lost) {

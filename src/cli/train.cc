@@ -52,8 +52,9 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("save-interval-updates", &save.save_interval_updates,
           "save and judge every this many steps; 0: never");
   set.add("keep-interval-updates", &save.keep_interval_updates,
-          "keep the last this many of --save-interval-updates; -1: all");
-  set.add("keep-last-epochs", &save.keep_last_epochs, "keep the last this many of --save-interval; -1: all");
+          "keep the last this many of --save-interval-updates; -1 or 0: all");
+  set.add("keep-last-epochs", &save.keep_last_epochs,
+          "keep the last this many of --save-interval; -1 or 0: all");
   set.add_switch("no-save", &save.no_save, "write no checkpoints");
   set.add("best-checkpoint-metric", &save.best_metric,
           "metric of the first --valid-subset that decides what is best");

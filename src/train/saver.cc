@@ -170,8 +170,10 @@ bool Saver::save(const Position& position, const Best& best, bool epoch_end, boo
       contents.trainer = trainer_state(position, best, epoch_end, interval);
       const fs::path path = checkpoint::write(options_.save.save_dir, position.step, contents);
       if (best.step == position.step) checkpoint::mark_best(options_.save.save_dir, path);
-      checkpoint::apply_retention(options_.save.save_dir,
-                                  {options_.save.keep_interval_updates, options_.save.keep_last_epochs});
+      // As in HetSeq, 0 keeps all, too.
+      const auto keep = [](std::int64_t count) { return count > 0 ? count : -1; };
+      checkpoint::apply_retention(options_.save.save_dir, {keep(options_.save.keep_interval_updates),
+                                                           keep(options_.save.keep_last_epochs)});
     } catch (const Error& problem) {
       failed = 1;
       log::warn("the checkpoint of step {} was not written and training goes on: {}", position.step,

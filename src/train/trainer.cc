@@ -160,6 +160,7 @@ void Trainer::open_outputs() {
     const std::filesystem::path directory = options_.save.save_dir;
     make_directories(directory, ExitCode::checkpoint);
     checkpoint::remove_leftovers(directory);
+    if (!options_.save.no_save) checkpoint::supersede_after(directory, position_.step);
     metrics_file_ = std::make_unique<report::MetricsFile>(directory / "metrics.jsonl", position_.step);
     std::string config =
         "# The options of this run, as they were used. motley train --config FILE reads it back.\n";

@@ -1,5 +1,5 @@
-// Counted randomness on the device, compiled so that it stays valid device code: the mask of a dropout must be the
-// same on every kind of device (law 3).
+// Counted randomness on the device, compiled so that it stays valid device code: the mask of a dropout must be
+// the same on every kind of device (law 3).
 #include "core/philox.h"
 
 namespace motley {

@@ -75,8 +75,17 @@ class Communicator {
   mutable bool broken_ = false;
 };
 
-// OpenMP threads that this rank should use: its allowed processors divided by the ranks on this host that
-// have the same ones, at least 1. OMP_NUM_THREADS in the environment wins. Collective over `world`.
-int threads_per_rank(const Communicator& world);
+// The processors that this rank may run on, and the ranks of its host, itself included, that have the same ones.
+struct ProcessorShare {
+  int processors = 1;
+  int ranks = 1;
+};
+
+// Collective over `world`.
+ProcessorShare processor_share(const Communicator& world);
+
+// OpenMP threads that a rank should use: its part of the processors, at least 1. OMP_NUM_THREADS in the
+// environment wins.
+int threads_per_rank(const ProcessorShare& share);
 
 }  // namespace motley::comm

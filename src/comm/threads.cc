@@ -40,7 +40,7 @@ int threads_from_environment() {
 
 }  // namespace
 
-int threads_per_rank(const Communicator& world) {
+ProcessorShare processor_share(const Communicator& world) {
   constexpr const char* what = "the number of ranks on each host";
   int processors = 1;
   const std::vector<double> mine = allowed_processors(processors);
@@ -60,8 +60,12 @@ int threads_per_rank(const Communicator& world) {
   }
   MOTLEY_MPI(MPI_Comm_free(&host));
 
+  return {processors, std::max(1, sharing)};
+}
+
+int threads_per_rank(const ProcessorShare& share) {
   const int wanted = threads_from_environment();
-  return wanted > 0 ? wanted : std::max(1, processors / sharing);
+  return wanted > 0 ? wanted : std::max(1, share.processors / share.ranks);
 }
 
 }  // namespace motley::comm

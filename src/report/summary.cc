@@ -76,6 +76,14 @@ std::string changing_note(double lost) {
       100 * lost);
 }
 
+std::string crowded_note(double lost) {
+  return fmt::format(
+      "{:.1f} % of rank-time was lost waiting, because a host has fewer processors than its ranks have "
+      "threads: "
+      "ranks wait while others have their turn. Fewer ranks or --threads per host lose nothing.",
+      100 * lost);
+}
+
 std::string common_note(double lost, std::size_t ranks) {
   if (ranks == 1) {
     return fmt::format(
@@ -130,7 +138,7 @@ std::vector<double> Summary::speeds() const {
   return speeds;
 }
 
-std::string Summary::text() const {
+std::string Summary::text(bool crowded) const {
   if (steps_ == 0 || wall_s_ <= 0) return "no step was taken\n";
   std::string text = fmt::format("{} steps, {} samples in {}: {} samples/s\n", steps_, samples_,
                                  duration_text(wall_s_), rate_text(samples_per_s()));
@@ -162,6 +170,8 @@ std::string Summary::text() const {
   std::string note;
   if (causes.shares >= causes.changing && causes.shares >= causes.common && ranks_.size() > 1) {
     note = shares_note(lost, ranks_, speed);
+  } else if (crowded && ranks_.size() > 1) {
+    note = crowded_note(lost);
   } else if (causes.changing >= causes.common && ranks_.size() > 1) {
     note = changing_note(lost);
   } else {

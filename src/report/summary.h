@@ -30,7 +30,9 @@ class Summary {
   //   changing speeds = imbalance * mean compute_s / wall time - shares: ranks took turns in being the
   //                     slowest
   //   in common       = lost - the two above: what the busiest rank waits too, for communication or for data
-  std::string text() const;
+  // `crowded`: ranks of a host share processors, so that they wait for each other's turns; the last two causes
+  // are then put down to that.
+  std::string text(bool crowded = false) const;
 
   // Speeds in samples per second of compute, one per rank; 0 for a rank that never had work.
   std::vector<double> speeds() const;

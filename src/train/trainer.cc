@@ -48,7 +48,7 @@ std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
 std::unique_ptr<Backend> make_backend(const std::string& device, int threads,
                                       const comm::Communicator& world) {
   std::unique_ptr<Backend> backend;
-  const int count = threads > 0 ? threads : comm::threads_per_rank(world);
+  const int count = threads > 0 ? threads : comm::threads_per_rank(comm::processor_share(world));
   comm::agree(world, "opening the device", [&] {
     if (device == "cuda") {
       fail(ExitCode::device, "--device cuda: this build of motley has no CUDA backend; use --device cpu");
@@ -74,6 +74,10 @@ Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
   comm::agree(world_, "checking the options", [&] { check_best_metric(); });
   open_all_data();
   backend_ = make_backend(options_.device, options_.threads, world_);
+  const comm::ProcessorShare share = comm::processor_share(world_);
+  double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
+  world_.all_reduce_max(crowding, "how crowded the hosts are");
+  crowded_ = crowding[0] > 1;
   const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
   max_micro_batch_ =
       std::min({options_.batch.max_sentences, batch, static_cast<std::int64_t>(train_data_.source.rows)});
@@ -378,7 +382,7 @@ void Trainer::finish() {
   if (position_.step > started_step_ && options_.data.validate_interval > 0) validate();
   if (unsaved) save(false, false);
   progress_.reset();
-  if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text());
+  if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text(crowded_));
   if (unsaved && saved_step_ != position_.step) {
     throw AgreedError(ExitCode::checkpoint,
                       fmt::format("the last checkpoint (step {}) could not be written to {}", position_.step,

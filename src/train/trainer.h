@@ -101,6 +101,7 @@ class Trainer {
   std::unique_ptr<report::Progress> progress_;         // rank 0 only
   StepObserver observer_;
 
+  bool crowded_ = false;  // some host has fewer processors than its ranks have threads
   bool stop_ = false;
   std::int64_t started_step_ = 0;
   std::int64_t saved_step_ = -1;

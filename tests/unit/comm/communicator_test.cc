@@ -172,7 +172,7 @@ TEST(ThreadsPerRank, divides_the_processors_among_the_ranks_that_share_them) {
   const std::string saved = old ? old : "";
 
   unsetenv("OMP_NUM_THREADS");
-  EXPECT_EQ(threads_per_rank(world), std::max(1, CPU_COUNT(&before) / world.size()));
+  EXPECT_EQ(threads_per_rank(processor_share(world)), std::max(1, CPU_COUNT(&before) / world.size()));
 
   // Rank 0 moves to a processor of its own: the others have theirs among them, and it has its one.
   if (world.size() > 1 && CPU_COUNT(&before) > 1) {
@@ -185,14 +185,14 @@ TEST(ThreadsPerRank, divides_the_processors_among_the_ranks_that_share_them) {
       ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     }
     const int others = std::max(1, CPU_COUNT(&before) / (world.size() - 1));
-    EXPECT_EQ(threads_per_rank(world), world.rank() == 0 ? 1 : others);
+    EXPECT_EQ(threads_per_rank(processor_share(world)), world.rank() == 0 ? 1 : others);
     sched_setaffinity(0, sizeof before, &before);
   }
 
   setenv("OMP_NUM_THREADS", "7,2", 1);
-  EXPECT_EQ(threads_per_rank(world), 7);
+  EXPECT_EQ(threads_per_rank(processor_share(world)), 7);
   setenv("OMP_NUM_THREADS", "nonsense", 1);
-  EXPECT_EQ(threads_per_rank(world), std::max(1, CPU_COUNT(&before) / world.size()));
+  EXPECT_EQ(threads_per_rank(processor_share(world)), std::max(1, CPU_COUNT(&before) / world.size()));
   old ? setenv("OMP_NUM_THREADS", saved.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 

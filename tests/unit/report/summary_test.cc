@@ -170,6 +170,13 @@ TEST(SimpleRatio, is_within_ten_percent_whenever_brute_force_finds_such_numbers_
   }
 }
 
+TEST(Summary, ranks_that_share_processors_are_not_advised_about_communication) {
+  Summary summary;
+  summary.add(record_of(1, 2, {{20, 1, 1}, {20, 1, 1}}));
+  EXPECT_TRUE(contains(summary.text(false), "communication or reading"));
+  EXPECT_TRUE(contains(summary.text(true), "fewer processors than its ranks have threads"));
+}
+
 TEST(Summary, ranks_without_a_share_are_proposed_one) {
   Summary summary;
   summary.add(record_of(1, 2, {{0, 0, 2}, {30, 2, 0}, {10, 1, 1}}));

@@ -67,7 +67,14 @@ bool asks_for_help(const std::vector<std::string>& arguments) {
 }
 
 int run(int argc, char** argv, const std::vector<std::string>& arguments) {
-  comm::MpiSession session(&argc, &argv);
+  std::optional<comm::MpiSession> opened;
+  try {
+    opened.emplace(&argc, &argv);
+  } catch (const Error& error) {
+    log::error("{}", error.what());
+    return static_cast<int>(error.code());
+  }
+  comm::MpiSession& session = *opened;
   session.set_timeout(startup_timeout_s(arguments));
   int rank = 0, size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -82,7 +89,7 @@ int run(int argc, char** argv, const std::vector<std::string>& arguments) {
         if (!found) fail_unknown_command(arguments);
       });
       const auto rest = arguments.begin() + static_cast<std::ptrdiff_t>(found->words);
-      found->command->run({rest, arguments.end()}, world);
+      found->command->run({rest, arguments.end()}, {world, session});
     });
     return static_cast<int>(ExitCode::done);
   } catch (const AgreedError& error) {

@@ -5,18 +5,24 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/mpi.h"
 #include "core/error.h"
 
 namespace motley::cli {
 
-// One sub-command. `parse` reads its arguments (what follows the command's name) and throws Error(usage);
-// every rank does so and they agree on the result before anything starts. It returns the work, which is
-// collective over the ranks.
+// What a command runs in.
+struct Context {
+  const comm::Communicator& world;
+  comm::MpiSession& session;
+};
+
+// One sub-command. `run` is given the arguments behind the command's name and is collective over the ranks; it
+// reads its options inside comm::agree, so that every rank knows when they are wrong before anything starts.
 struct Command {
   const char* name;     // "train", "data idx"
   const char* summary;  // one line for the list of commands
   std::string (*help)();
-  void (*run)(const std::vector<std::string>& arguments, const comm::Communicator& world);
+  void (*run)(const std::vector<std::string>& arguments, const Context& context);
 };
 
 const std::vector<Command>& commands();
@@ -26,12 +32,12 @@ int main(int argc, char** argv);
 
 // The commands, one file each.
 std::string train_help();
-void train(const std::vector<std::string>& arguments, const comm::Communicator& world);
+void train(const std::vector<std::string>& arguments, const Context& context);
 std::string eval_help();
-void eval(const std::vector<std::string>& arguments, const comm::Communicator& world);
+void eval(const std::vector<std::string>& arguments, const Context& context);
 std::string data_idx_help();
-void data_idx(const std::vector<std::string>& arguments, const comm::Communicator& world);
+void data_idx(const std::vector<std::string>& arguments, const Context& context);
 std::string data_inspect_help();
-void data_inspect(const std::vector<std::string>& arguments, const comm::Communicator& world);
+void data_inspect(const std::vector<std::string>& arguments, const Context& context);
 
 }  // namespace motley::cli

@@ -36,9 +36,9 @@ std::string data_idx_help() {
       "Converts images and labels in IDX files, as MNIST and its relatives come, to an HDF5 image set.");
 }
 
-void data_idx(const std::vector<std::string>& arguments, const comm::Communicator& world) {
+void data_idx(const std::vector<std::string>& arguments, const Context& context) {
   IdxOptions options;
-  comm::agree(world, "reading the options", [&] {
+  comm::agree(context.world, "reading the options", [&] {
     OptionSet set("data idx");
     declare(set, options);
     set.parse(arguments);
@@ -46,7 +46,7 @@ void data_idx(const std::vector<std::string>& arguments, const comm::Communicato
       if (value.empty()) fail(ExitCode::usage, "--{} is missing; motley data idx --help says more", name);
     }
   });
-  comm::agree_on_root(world, "converting", [&] {
+  comm::agree_on_root(context.world, "converting", [&] {
     const io::IdxSummary summary = io::convert_idx(options.images, options.labels, options.out);
     log::info("{}: {} images of {} x {}", options.out, summary.samples, summary.height, summary.width);
   });
@@ -60,15 +60,16 @@ std::string data_inspect_help() {
                   "Prints what an HDF5 file holds and whether motley can train on it.");
 }
 
-void data_inspect(const std::vector<std::string>& arguments, const comm::Communicator& world) {
+void data_inspect(const std::vector<std::string>& arguments, const Context& context) {
   std::string file;
-  comm::agree(world, "reading the options", [&] {
+  comm::agree(context.world, "reading the options", [&] {
     OptionSet set("data inspect");
     declare_inspect(set, file);
     set.parse(arguments);
     if (file.empty()) fail(ExitCode::usage, "FILE is missing; motley data inspect --help says more");
   });
-  comm::agree_on_root(world, "looking at the file", [&] { std::fputs(io::inspect(file).c_str(), stdout); });
+  comm::agree_on_root(context.world, "looking at the file",
+                      [&] { std::fputs(io::inspect(file).c_str(), stdout); });
 }
 
 }  // namespace motley::cli

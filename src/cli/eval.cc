@@ -1,7 +1,9 @@
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 
-#include "balance/slow.h"
 #include "cli/command.h"
+#include "cli/ending.h"
 #include "cli/option_set.h"
 #include "cli/shared_options.h"
 #include "comm/agree.h"
@@ -30,24 +32,12 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   add_device_options(set, shared);
 }
 
-report::ValidRecord judge(train::Task& task, Backend& backend, train::DataSet& data,
-                          const comm::Communicator& world, const train::EvaluateOptions& how,
-                          const std::string& slow) {
-  const double factor =
-      slow.empty() ? 1
-                   : balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
-  train::ComputeRegion region(factor);
-  const train::Metrics metrics = train::evaluate(task, backend, data, world, how, region);
-  report::ValidRecord record;
-  record.subset = data.subset;
-  record.loss = metrics.loss;
-  record.metrics = metrics.values;
-  record.samples = static_cast<std::int64_t>(data.source.rows);
-  return record;
-}
-
 void print(const report::ValidRecord& record, const std::string& format) {
-  Json line = {{"subset", record.subset}, {"samples", record.samples}, {"loss", record.loss}};
+  Json line = {{"subset", record.subset},
+               {"step", record.step},
+               {"epoch", record.epoch},
+               {"samples", record.samples},
+               {"loss", record.loss}};
   for (const auto& [name, value] : record.metrics) line[name] = value;
   const std::string text = format == "json" ? line.dump() : report::valid_text(record);
   std::printf("%s\n", text.c_str());
@@ -65,40 +55,90 @@ std::string eval_help() {
                   "Prints loss and metrics of a checkpoint on a data set.");
 }
 
-void eval(const std::vector<std::string>& arguments, const comm::Communicator& world) {
-  train::TrainOptions options;
-  comm::agree(world, "reading the options", [&] {
-    OptionSet set("eval");
-    SharedOptions shared;
-    declare(set, options, shared);
-    set.parse(arguments);
-    apply_shared(shared, options);
-    options.max_epoch = 1;
-    train::check_options(options, world.size());
-  });
-  // Before the task, whose buffers must go before the device does.
-  const std::unique_ptr<Backend> backend = train::make_backend(options.device, options.threads, world);
-  const std::unique_ptr<train::Task> task = train::make_task(options.data.task);
+namespace {
+
+// What an evaluation uses; made before its work, which may have to end the job while they live.
+struct Evaluation {
+  Evaluation(const train::TrainOptions& options_, const comm::Communicator& parent)
+      : options(options_),
+        world(parent.handle(), options_.timeout_s),
+        task(train::make_task(options_.data.task)),
+        region(train::slow_factor(options_.slow, world)) {}
+
+  void open();
+  void judge();
+
+  const train::TrainOptions& options;
+  comm::Communicator world;
+  std::unique_ptr<train::Task> task;
+  train::ComputeRegion region;
+  std::unique_ptr<Backend> backend;
   std::vector<train::DataSet> sets;
+  train::EvaluateOptions how;
+  train::ParameterRestorer restorer;
+  train::Position position;
+};
+
+void Evaluation::open() {
+  std::int64_t most_rows = 1;
   for (const std::string& subset : options.data.valid_subsets) {
     std::string path;
     comm::agree_on_root(world, "looking for the data",
                         [&] { path = train::subset_path(options.data.data, subset); });
     path = world.broadcast(path, 0, "where the data is");
     sets.push_back(train::open_data(*task, subset, path, world));
+    most_rows = std::max(most_rows, static_cast<std::int64_t>(sets.back().source.rows));
   }
-  const train::EvaluateOptions how{train::global_batch(options.batch, 1, world.size()),
-                                   options.batch.max_sentences, options.batch.window,
-                                   train::share_weights(options.batch, world.size())};
+  backend = train::make_backend(options.device, options.threads, world);
+  how = {train::global_batch(options.batch, 1, world.size()),
+         std::min(options.batch.max_sentences, most_rows), options.batch.window,
+         train::share_weights(options.batch, world.size())};
   comm::agree(world, "taking memory for the model",
-              [&] { task->allocate(*backend, options.batch.max_sentences, false); });
-  const auto checkpoint =
-      train::restore_parameters(options.save.save_dir, options.save.restore_file, world, *backend, *task);
-  log::info("checkpoint {}", checkpoint.string());
+              [&] { task->allocate(*backend, how.max_micro_batch, false); });
+  const auto found =
+      restorer.restore(options.save.save_dir, options.save.restore_file, world, *backend, *task);
+  position = found.position;
+  log::info("checkpoint {}", found.path.string());
+}
+
+void Evaluation::judge() {
   for (train::DataSet& data : sets) {
-    const report::ValidRecord record = judge(*task, *backend, data, world, how, options.slow);
+    const auto started = std::chrono::steady_clock::now();
+    const train::Metrics metrics = train::evaluate(*task, *backend, data, world, how, region);
+    report::ValidRecord record;
+    record.subset = data.subset;
+    record.step = position.step;
+    record.epoch = position.epoch;
+    record.loss = metrics.loss;
+    record.metrics = metrics.values;
+    record.samples = static_cast<std::int64_t>(data.source.rows);
+    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     if (world.rank() == 0) print(record, options.report.log_format);
   }
+}
+
+}  // namespace
+
+void eval(const std::vector<std::string>& arguments, const Context& context) {
+  train::TrainOptions options;
+  comm::agree(context.world, "reading the options", [&] {
+    OptionSet set("eval");
+    SharedOptions shared;
+    declare(set, options, shared);
+    set.parse(arguments);
+    apply_shared(shared, options);
+    options.max_epoch = 1;
+    train::check_options(options, context.world.size());
+    if (options.report.log_format == "none") {
+      fail(ExitCode::usage, "--log-format is \"none\"; expected simple or json");
+    }
+  });
+  context.session.set_timeout(options.timeout_s);
+  Evaluation evaluation(options, context.world);
+  run_or_abort([&] {
+    evaluation.open();
+    evaluation.judge();
+  });
 }
 
 }  // namespace motley::cli

@@ -166,7 +166,7 @@ void OptionSet::add_switch(const std::string& name, bool* field, const std::stri
         } else if (text == "false" || text == "0" || text == "no" || text == "off") {
           *field = false;
         } else {
-          fail(ExitCode::usage, "{} is \"{}\"; expected true or false", name, text);
+          fail(ExitCode::usage, "--{} is \"{}\"; expected true or false", name, text);
         }
       },
       [field] { return *field ? "true" : "false"; });
@@ -214,7 +214,10 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
       continue;
     }
     const std::string name = with_dashes(found.string_key);
-    if (name == "config" && override_given) {
+    if (name == "config") {
+      if (!override_given)
+        fail(ExitCode::usage, "{}a file of options cannot name another by --config", where);
+      if (!config_.empty()) fail(ExitCode::usage, "--config was given twice");
       config_ = text;
       continue;
     }
@@ -226,7 +229,11 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
     }
     seen.push_back(name);
     if (option->given && !override_given) continue;  // the command line wins over the file
-    option->set(text);
+    try {
+      option->set(text);
+    } catch (const Error& error) {
+      throw Error(error.code(), where + error.what());
+    }
     option->given = true;
   }
 }

@@ -86,9 +86,9 @@ std::string train_help() {
                   description);
 }
 
-void train(const std::vector<std::string>& arguments, const comm::Communicator& world) {
+void train(const std::vector<std::string>& arguments, const Context& context) {
   train::TrainOptions options;
-  comm::agree(world, "reading the options", [&] {
+  comm::agree(context.world, "reading the options", [&] {
     OptionSet set("train");
     SharedOptions shared;
     declare(set, options, shared);
@@ -106,10 +106,15 @@ void train(const std::vector<std::string>& arguments, const comm::Communicator& 
       if (name == "update-freq" && options.batch.global_batch > 0) value.clear();
       if (name == "valid-subset" && !options.data.valid_subset_given) value.clear();
     }
-    train::check_options(options, world.size());
+    train::check_options(options, context.world.size());
   });
+  context.session.set_timeout(options.timeout_s);
+  const comm::Communicator world(context.world.handle(), options.timeout_s);
   train::Trainer trainer(options, world);
-  run_or_abort([&] { trainer.run(); });
+  run_or_abort([&] {
+    trainer.prepare();
+    trainer.run();
+  });
 }
 
 }  // namespace motley::cli

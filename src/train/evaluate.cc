@@ -10,6 +10,7 @@ namespace motley::train {
 Metrics evaluate(Task& task, Backend& backend, DataSet& data, const comm::Communicator& world,
                  const EvaluateOptions& options, ComputeRegion& region) {
   PlannerOptions plan;
+  plan.purpose = "validation";
   plan.samples = data.source.rows;
   plan.global_batch = [&](int) { return options.global_batch; };
   plan.window = options.window;

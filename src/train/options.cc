@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "balance/shares.h"
@@ -63,12 +64,28 @@ void check_schedule(const ScheduleOptions& schedule) {
 }
 
 void check_batch(const BatchOptions& batch, int ranks) {
-  expect(batch.max_sentences >= 1, "max-sentences", static_cast<double>(batch.max_sentences), "at least 1");
-  expect(batch.global_batch >= 0, "global-batch", static_cast<double>(batch.global_batch), "at least 1");
+  // A slot of the global batch is a 32-bit word of the random counter. Each factor is bounded by itself first, so
+  // that their product does not overflow.
+  constexpr std::int64_t largest_batch = 1LL << 31;
+  const auto in_range = [](std::int64_t value, std::int64_t least) {
+    return value >= least && value <= largest_batch;
+  };
+  expect(in_range(batch.max_sentences, 1), "max-sentences", static_cast<double>(batch.max_sentences),
+         "1 to 2147483648");
+  expect(in_range(batch.global_batch, 0), "global-batch", static_cast<double>(batch.global_batch),
+         "1 to 2147483648");
+  if (batch.update_freq.empty())
+    fail(ExitCode::usage, "--update-freq is empty; expected at least one number");
   expect(batch.window >= 1 && batch.window <= 4096, "window", static_cast<double>(batch.window),
          "1 to 4096 steps");
   for (const std::int64_t frequency : batch.update_freq) {
-    expect(frequency >= 1, "update-freq", static_cast<double>(frequency), "numbers of at least 1");
+    expect(in_range(frequency, 1), "update-freq", static_cast<double>(frequency), "numbers of at least 1");
+    const double product = static_cast<double>(batch.max_sentences) * static_cast<double>(frequency) * ranks;
+    if (batch.global_batch == 0 && product > static_cast<double>(largest_batch)) {
+      fail(ExitCode::usage,
+           "the global batch, --max-sentences x --update-freq x ranks, is {}; expected at most {}", product,
+           largest_batch);
+    }
   }
   expect_one_of("policy", batch.policy, std::array{"sync", "static"});
   if (batch.policy == "static") {
@@ -78,14 +95,6 @@ void check_batch(const BatchOptions& batch, int ranks) {
     balance::parse_weights(batch.weights, ranks);
   } else if (!batch.weights.empty()) {
     fail(ExitCode::usage, "--weights needs --policy static; the policy is {}", batch.policy);
-  }
-  constexpr std::int64_t largest_batch = 1LL
-                                         << 31;  // a slot of the global batch is a 32-bit word of the counter
-  for (int epoch = 1; epoch <= static_cast<int>(batch.update_freq.size()); ++epoch) {
-    if (global_batch(batch, epoch, ranks) > largest_batch) {
-      fail(ExitCode::usage, "the global batch of epoch {} is {} samples; the largest is {}", epoch,
-           global_batch(batch, epoch, ranks), largest_batch);
-    }
   }
 }
 
@@ -100,8 +109,8 @@ void check_options(const TrainOptions& options, int ranks) {
   check_schedule(options.schedule);
   expect(options.data.validate_interval >= 0, "validate-interval",
          static_cast<double>(options.data.validate_interval), "at least 0 (0: never)");
-  expect(options.data.curriculum >= 0, "curriculum", static_cast<double>(options.data.curriculum),
-         "at least 0");
+  expect(options.data.curriculum >= 0 && options.data.curriculum <= std::numeric_limits<int>::max(),
+         "curriculum", static_cast<double>(options.data.curriculum), "0 to 2147483647");
   expect(options.save.save_interval >= 0, "save-interval", static_cast<double>(options.save.save_interval),
          "at least 0 (0: only at the end)");
   expect(options.save.save_interval_updates >= 0, "save-interval-updates",
@@ -109,17 +118,26 @@ void check_options(const TrainOptions& options, int ranks) {
   expect(options.report.log_interval >= 1, "log-interval", static_cast<double>(options.report.log_interval),
          "at least 1");
   report::parse_log_format(options.report.log_format);
-  expect(options.max_epoch >= 0, "max-epoch", static_cast<double>(options.max_epoch), "at least 1");
+  constexpr std::int64_t largest_int = std::numeric_limits<int>::max();
+  expect(options.max_epoch >= 0 && options.max_epoch <= largest_int, "max-epoch",
+         static_cast<double>(options.max_epoch), "1 to 2147483647");
   expect(options.max_update >= 0, "max-update", static_cast<double>(options.max_update), "at least 1");
   constexpr std::int64_t largest_step = 0xffffffffLL;  // a step is a 32-bit word of the random counter
   expect(options.max_update <= largest_step, "max-update", static_cast<double>(options.max_update),
          "at most 4294967295");
-  if (options.max_epoch == 0 && options.max_update == 0 && options.schedule.min_lr < 0) {
-    fail(ExitCode::usage, "nothing says when to stop; expected --max-epoch, --max-update or --min-lr");
+  if (options.max_epoch == 0 && options.max_update == 0 &&
+      options.schedule.min_lr < std::max(options.schedule.end_learning_rate, 0.0)) {
+    fail(ExitCode::usage,
+         "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls "
+         "to");
+  }
+  if (options.data.valid_subset_given && options.data.validate_interval == 0) {
+    fail(ExitCode::usage, "--valid-subset and --validate-interval 0 contradict each other");
   }
   expect_one_of("device", options.device, std::array{"auto", "cpu", "cuda"});
-  expect(options.threads >= 0, "threads", options.threads, "at least 1");
-  expect(options.bucket_cap_mb > 0, "bucket-cap-mb", options.bucket_cap_mb, "a positive number");
+  expect(options.threads >= 0 && options.threads <= 4096, "threads", options.threads, "1 to 4096");
+  expect(options.bucket_cap_mb > 0 && options.bucket_cap_mb <= 1e6, "bucket-cap-mb", options.bucket_cap_mb,
+         "a number above 0 and at most 1000000");
   expect(options.timeout_s > 0, "timeout", options.timeout_s, "a positive number of seconds");
   if (!options.slow.empty()) balance::parse_slow(options.slow, ranks);
 }

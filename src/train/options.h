@@ -1,4 +1,4 @@
-// Everything that a training run is told, as parsed from the command line (src/cli/options.cc) and written to
+// Everything that a training run is told, as parsed from the command line (src/cli/train.cc) and written to
 // config.ini. Names and meanings are HetSeq's where it has the option.
 #pragma once
 

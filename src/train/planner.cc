@@ -76,7 +76,7 @@ std::optional<WindowPlan> Planner::next(const std::vector<double>& weights) {
 
   std::vector<std::vector<std::uint64_t>> parts;
   if (world_.rank() == 0) parts = draw(window.steps, at_.samples - in_window, weights);
-  const std::string what = fmt::format("the plan of step {}", window.steps.front().step);
+  const std::string what = fmt::format("the plan of {} step {}", options_.purpose, window.steps.front().step);
   std::vector<std::uint64_t> mine = world_.scatter(parts, 0, what.c_str());
 
   std::int64_t expected = static_cast<std::int64_t>(2 * window.steps.size());

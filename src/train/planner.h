@@ -36,7 +36,8 @@ struct WindowPlan {
 };
 
 struct PlannerOptions {
-  std::uint64_t samples = 0;  // in the data set, at least 1
+  const char* purpose = "training";  // named when a rank does not come for its plan
+  std::uint64_t samples = 0;         // in the data set, at least 1
   std::uint64_t seed = 0;
   std::function<std::int64_t(int epoch)> global_batch;
   std::int64_t window = 16;

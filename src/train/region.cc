@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "balance/slow.h"
+
 namespace motley::train {
 namespace {
 
@@ -13,6 +15,11 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
 }
 
 }  // namespace
+
+double slow_factor(const std::string& slow, const comm::Communicator& world) {
+  if (slow.empty()) return 1;
+  return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
+}
 
 void ComputeRegion::open() {
   opened_ = Clock::now();

@@ -4,8 +4,14 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+
+#include "comm/communicator.h"
 
 namespace motley::train {
+
+// How many times slower this rank is to play, from --slow (empty: 1).
+double slow_factor(const std::string& slow, const comm::Communicator& world);
 
 class ComputeRegion {
  public:

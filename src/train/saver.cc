@@ -1,7 +1,6 @@
 #include "train/saver.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "checkpoint/directory.h"
 #include "checkpoint/retention.h"
@@ -41,6 +40,28 @@ fs::path find_checkpoint(const std::string& save_dir, const std::string& restore
        restore_file, save_dir);
 }
 
+Position position_of(const Json& trainer, const std::string& where) {
+  constexpr ExitCode code = ExitCode::checkpoint;
+  return {json_get<int>(trainer, "epoch", where, code),
+          json_get<std::int64_t>(trainer, "samples_of_epoch", where, code),
+          json_get<std::int64_t>(trainer, "step", where, code)};
+}
+
+// Format and task of a checkpoint must be this program's and this run's.
+void check_kind(const Json& trainer, const std::string& task, const std::string& where) {
+  constexpr ExitCode code = ExitCode::checkpoint;
+  if (const int found = json_get<int>(trainer, "format", where, code); found != format_version) {
+    fail(code, "{}: format {}; this program reads format {}", where, found, format_version);
+  }
+  if (const auto found = json_get<std::string>(trainer, "task", where, code); found != task) {
+    fail(code, "{}: a checkpoint of task {}; this run's task is {}", where, found, task);
+  }
+}
+
+Json to_json(const Position& position) {
+  return {{"epoch", position.epoch}, {"samples_of_epoch", position.samples}, {"step", position.step}};
+}
+
 // Sends an arena from rank 0's host memory to every rank's device.
 void distribute(std::vector<float>& arena, View device, const comm::Communicator& world, Backend& backend,
                 const char* what) {
@@ -49,17 +70,11 @@ void distribute(std::vector<float>& arena, View device, const comm::Communicator
   backend.synchronize();
 }
 
-std::int64_t padded_length(const ParameterStore& store) {
-  return static_cast<std::int64_t>(store.arena_elements());
-}
-
 // The options that decide what is computed; the others may change freely between a run and its continuation.
 const char* const mathematical_options[] = {
-    "task",      "seed",         "global-batch",   "max-sentences",    "update-freq",
-    "optimizer", "momentum",     "dampening",      "nesterov",         "adam-betas",
-    "adam-eps",  "adadelta-rho", "adadelta-eps",   "weight-decay",     "clip-norm",
-    "lr",        "power",        "warmup-updates", "total-num-update", "end-learning-rate",
-    "curriculum"};
+    "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",  "adam-betas",
+    "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm", "lr",
+    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum"};
 
 }  // namespace
 
@@ -67,91 +82,80 @@ Saver::Saver(const TrainOptions& options, const comm::Communicator& world, Backe
              Optimizer* optimizer)
     : options_(options), world_(world), backend_(backend), task_(task), optimizer_(optimizer) {}
 
-Json Saver::trainer_state(const Position& position, const Best& best, bool epoch_end, bool interval) const {
-  Json options = Json::object();
-  for (const auto& [name, value] : options_.as_used) options[name] = value;
-  return {{"format", format_version},
-          {"task", task_.name()},
-          {"step", position.step},
-          {"epoch", position.epoch},
-          {"samples_of_epoch", position.samples},
-          {"seed", options_.seed},
-          {"ranks", world_.size()},
-          {"kind", checkpoint::kind_text({position.step, epoch_end, interval})},
-          {"best", {{"metric", options_.save.best_metric}, {"value", best.value}, {"step", best.step}}},
-          {"options", options}};
-}
-
-void Saver::warn_of_changes(const Json& trainer) const {
-  if (!trainer.contains("options")) return;
-  const Json& before = trainer["options"];
+void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) const {
   std::string changes;
+  const auto changed = [&](const std::string& what, const std::string& before, const std::string& now) {
+    if (before != now)
+      changes += fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", what, before, now);
+  };
+  const Json before = trainer.value("options", Json::object());
   for (const auto& [name, value] : options_.as_used) {
-    if (std::find(std::begin(mathematical_options), std::end(mathematical_options), name) ==
-        std::end(mathematical_options)) {
-      continue;
-    }
-    if (!before.contains(name) || before[name] == value) continue;
-    changes += fmt::format("{}--{} was {}, is {}", changes.empty() ? "" : "; ", name,
-                           before[name].get<std::string>(), value);
+    const bool matters = std::find(std::begin(mathematical_options), std::end(mathematical_options), name) !=
+                         std::end(mathematical_options);
+    if (matters && before.contains(name)) changed("--" + name, before[name].get<std::string>(), value);
   }
-  if (!changes.empty())
-    log::warn("this run continues one with other options, so it is not the same run: {}", changes);
+  const std::string where = "trainer.json";
+  constexpr ExitCode code = ExitCode::checkpoint;
+  const int epoch = json_get<int>(trainer, "epoch", where, code);
+  changed("the global batch", std::to_string(json_get<std::int64_t>(trainer, "global_batch", where, code)),
+          std::to_string(planner.global_batch(epoch)));
+  changed("the number of training samples",
+          std::to_string(json_get<std::uint64_t>(trainer, "training_samples", where, code)),
+          std::to_string(planner.samples));
+  if (!changes.empty()) log::warn("this run continues another, and is not the same: {}", changes);
 }
 
-std::optional<Saver::Restored> Saver::restore() {
-  ParameterStore& store = task_.parameters();
-  std::vector<float> values(store.arena_elements());
-  std::vector<std::vector<float>> states(optimizer_->states().size(), values);
+// Reads the checkpoint into the staging memory; what the other ranks have to know, or nothing.
+std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best) {
+  const fs::path path = find_checkpoint(options_.save.save_dir, options_.save.restore_file);
+  if (path.empty()) return {};
+  const checkpoint::Reader reader(path);
+  const std::string where = (path / "trainer.json").string();
+  check_kind(reader.trainer(), task_.name(), where);
+  const ParameterStore& store = task_.parameters();
+  reader.read_model(entries(store, "", staging_[0].data()));
+  std::vector<io::SafetensorsEntry> wanted;
+  for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
+    const auto of_state = entries(store, optimizer_->states()[i].name + "/", staging_[i + 1].data());
+    wanted.insert(wanted.end(), of_state.begin(), of_state.end());
+  }
+  reader.read_optimizer(wanted);
+  warn_of_changes(reader.trainer(), planner);
+  Json found = to_json(position_of(reader.trainer(), where));
+  found["path"] = path.string();
+  // A best of another directory has no checkpoint here that `best` could point to.
+  std::error_code error;
+  if (fs::equivalent(fs::path(path).parent_path().empty() ? fs::path(".") : path.parent_path(),
+                     options_.save.save_dir, error)) {
+    found["best"] = Best::from_json(reader.trainer().value("best", Json()), best).to_json();
+  }
+  return found.dump();
+}
+
+std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, const Best& best) {
+  const ParameterStore& store = task_.parameters();
+  staging_.assign(1 + optimizer_->states().size(), std::vector<float>(store.arena_elements()));
   std::string description;
-  comm::agree_on_root(world_, "reading the checkpoint", [&] {
-    const fs::path path = find_checkpoint(options_.save.save_dir, options_.save.restore_file);
-    if (path.empty()) return;
-    const checkpoint::Reader reader(path);
-    const std::string where = (path / "trainer.json").string();
-    constexpr ExitCode code = ExitCode::checkpoint;
-    if (const int found = json_get<int>(reader.trainer(), "format", where, code); found != format_version) {
-      fail(code, "{}: format {}; this program reads format {}", where, found, format_version);
-    }
-    if (const auto task = json_get<std::string>(reader.trainer(), "task", where, code);
-        task != task_.name()) {
-      fail(code, "{} is a checkpoint of task {}; this run's task is {}", path.string(), task, task_.name());
-    }
-    reader.read_model(entries(store, "", values.data()));
-    std::vector<io::SafetensorsEntry> wanted;
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      const auto of_state = entries(store, optimizer_->states()[i].name + "/", states[i].data());
-      wanted.insert(wanted.end(), of_state.begin(), of_state.end());
-    }
-    reader.read_optimizer(wanted);
-    warn_of_changes(reader.trainer());
-    const Json best = json_get<Json>(reader.trainer(), "best", where, code);
-    description = Json{{"path", path.string()},
-                       {"step", json_get<std::int64_t>(reader.trainer(), "step", where, code)},
-                       {"epoch", json_get<int>(reader.trainer(), "epoch", where, code)},
-                       {"samples", json_get<std::int64_t>(reader.trainer(), "samples_of_epoch", where, code)},
-                       {"best_value", json_get<double>(best, "value", where, code)},
-                       {"best_step", json_get<std::int64_t>(best, "step", where, code)}}
-                      .dump();
-  });
+  comm::agree_on_root(world_, "reading the checkpoint", [&] { description = read_on_root(planner, best); });
   description = world_.broadcast(description, 0, "which checkpoint to continue");
-  if (description.empty()) return std::nullopt;
-  distribute(values, store.values(), world_, backend_, "the parameters of the checkpoint");
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    const View arena = optimizer_->states()[i].arena.view(DType::f32, Shape{padded_length(store)});
-    distribute(states[i], arena, world_, backend_, "the optimizer state of the checkpoint");
+  if (description.empty()) {
+    staging_.clear();
+    return std::nullopt;
   }
+  distribute(staging_[0], store.values(), world_, backend_, "the parameters of the checkpoint");
+  for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
+    const View arena = optimizer_->states()[i].arena.view(DType::f32, store.values().shape);
+    distribute(staging_[i + 1], arena, world_, backend_, "the optimizer state of the checkpoint");
+  }
+  staging_.clear();
   const Json found = Json::parse(description);
-  Restored restored;
-  restored.path = found["path"].get<std::string>();
-  restored.position = {found["epoch"].get<int>(), found["samples"].get<std::int64_t>(),
-                       found["step"].get<std::int64_t>()};
-  restored.best = {found["best_value"].get<double>(), found["best_step"].get<std::int64_t>()};
-  return restored;
+  return Restored{found["path"].get<std::string>(), position_of(found, "the checkpoint"),
+                  Best::from_json(found.value("best", Json()), best)};
 }
 
-bool Saver::save(const Position& position, const Best& best, bool epoch_end, bool interval) {
-  double failed = 0;
+bool Saver::save(const Position& position, const Best& best, std::int64_t batch, std::uint64_t samples,
+                 bool epoch_end, bool interval) {
+  std::string failure;
   if (world_.rank() == 0) {
     try {
       const ParameterStore& store = task_.parameters();
@@ -167,38 +171,61 @@ bool Saver::save(const Position& position, const Best& best, bool epoch_end, boo
         const auto of_state = entries(store, state.name + "/", states.back().data());
         contents.optimizer.insert(contents.optimizer.end(), of_state.begin(), of_state.end());
       }
-      contents.trainer = trainer_state(position, best, epoch_end, interval);
-      const fs::path path = checkpoint::write(options_.save.save_dir, position.step, contents);
-      if (best.step == position.step) checkpoint::mark_best(options_.save.save_dir, path);
-      // As in HetSeq, 0 keeps all, too.
-      const auto keep = [](std::int64_t count) { return count > 0 ? count : -1; };
-      checkpoint::apply_retention(options_.save.save_dir, {keep(options_.save.keep_interval_updates),
-                                                           keep(options_.save.keep_last_epochs)});
+      Json& trainer = contents.trainer = to_json(position);
+      trainer["format"] = format_version;
+      trainer["task"] = task_.name();
+      trainer["seed"] = options_.seed;
+      trainer["ranks"] = world_.size();
+      trainer["global_batch"] = batch;
+      trainer["training_samples"] = samples;
+      trainer["kind"] = checkpoint::kind_text({position.step, epoch_end, interval});
+      trainer["best"] = best.to_json();
+      trainer["options"] = Json::object();
+      for (const auto& [name, value] : options_.as_used) trainer["options"][name] = value;
+      tidy_up(checkpoint::write(options_.save.save_dir, position.step, contents), best.step == position.step);
     } catch (const Error& problem) {
-      failed = 1;
+      failure = problem.what();
       log::warn("the checkpoint of step {} was not written and training goes on: {}", position.step,
                 problem.what());
     }
   }
-  world_.broadcast(&failed, sizeof(failed), 0, "the checkpoint to be written");
-  return failed == 0;
+  return world_.broadcast(failure, 0, "the checkpoint to be written").empty();
 }
 
-fs::path restore_parameters(const std::string& save_dir, const std::string& restore_file,
-                            const comm::Communicator& world, Backend& backend, Task& task) {
-  ParameterStore& store = task.parameters();
-  std::vector<float> values(store.arena_elements());
-  std::string found;
+// What follows a checkpoint that stands: trouble with it costs a warning, not the checkpoint.
+void Saver::tidy_up(const fs::path& checkpoint, bool is_best) const {
+  try {
+    if (is_best) checkpoint::mark_best(options_.save.save_dir, checkpoint);
+    // As in HetSeq, 0 keeps all, too.
+    const auto keep = [](std::int64_t count) { return count > 0 ? count : -1; };
+    checkpoint::apply_retention(options_.save.save_dir, {keep(options_.save.keep_interval_updates),
+                                                         keep(options_.save.keep_last_epochs)});
+  } catch (const Error& problem) {
+    log::warn("{} is written, but: {}", checkpoint.string(), problem.what());
+  }
+}
+
+ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
+                                                    const std::string& restore_file,
+                                                    const comm::Communicator& world, Backend& backend,
+                                                    Task& task) {
+  const ParameterStore& store = task.parameters();
+  staging_.assign(store.arena_elements(), 0.0F);
+  std::string description;
   comm::agree_on_root(world, "reading the checkpoint", [&] {
     const fs::path path = find_checkpoint(save_dir, restore_file);
     if (path.empty()) fail(ExitCode::checkpoint, "there is no checkpoint in {}", save_dir);
     const checkpoint::Reader reader(path);
-    reader.read_model(entries(store, "", values.data()));
-    found = path.string();
+    const std::string where = (path / "trainer.json").string();
+    check_kind(reader.trainer(), task.name(), where);
+    reader.read_model(entries(store, "", staging_.data()));
+    Json found = to_json(position_of(reader.trainer(), where));
+    found["path"] = path.string();
+    description = found.dump();
   });
-  found = world.broadcast(found, 0, "which checkpoint was read");
-  distribute(values, store.values(), world, backend, "the parameters of the checkpoint");
-  return found;
+  const Json found = Json::parse(world.broadcast(description, 0, "which checkpoint was read"));
+  distribute(staging_, store.values(), world, backend, "the parameters of the checkpoint");
+  return {found["path"].get<std::string>(), position_of(found, "the checkpoint")};
 }
 
 }  // namespace motley::train

@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "core/json.h"
+#include "train/judge.h"
 #include "train/optimizer.h"
 #include "train/options.h"
 #include "train/planner.h"
@@ -16,43 +17,56 @@
 
 namespace motley::train {
 
-// The best validation so far.
-struct Best {
-  double value = 0;
-  std::int64_t step = -1;  // -1: none yet
-};
-
 class Saver {
  public:
   Saver(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
         Optimizer* optimizer);
 
-  // Continues from --restore-file, or from the newest good checkpoint of --save-dir; nothing when there is
-  // none. Parameters and optimizer state are then those of the checkpoint on every rank. Collective.
+  // Continues from --restore-file, or from the newest good checkpoint of --save-dir; nothing when there is none.
+  // Parameters and optimizer state are then those of the checkpoint on every rank. What differs between the
+  // run that wrote it and this one, and changes the mathematics, is warned of. `best` says by which metric
+  // the best is judged now. Collective.
   struct Restored {
     std::filesystem::path path;
     Position position;
     Best best;
   };
-  std::optional<Restored> restore();
+  std::optional<Restored> restore(const PlannerOptions& planner, const Best& best);
 
-  // Writes a checkpoint unless one of this step is already there. A failure is warned of and training goes
-  // on; the return value says whether it worked. Collective.
-  bool save(const Position& position, const Best& best, bool epoch_end, bool interval);
+  // Writes the checkpoint of this step, in place of one that is already there, and removes those that need not
+  // be kept. `batch` is the global batch, `samples` the size of the training set. A failure is warned of and
+  // training goes on; the return value says whether it worked. Collective.
+  bool save(const Position& position, const Best& best, std::int64_t batch, std::uint64_t samples,
+            bool epoch_end, bool interval);
 
  private:
-  Json trainer_state(const Position& position, const Best& best, bool epoch_end, bool interval) const;
-  void warn_of_changes(const Json& trainer) const;
+  std::string read_on_root(const PlannerOptions& planner, const Best& best);
+  void warn_of_changes(const Json& trainer, const PlannerOptions& planner) const;
+  void tidy_up(const std::filesystem::path& checkpoint, bool is_best) const;
 
   const TrainOptions& options_;
   const comm::Communicator& world_;
   Backend& backend_;
   Task& task_;
   Optimizer* optimizer_;
+  // Parameters and optimizer state on their way from rank 0 to the others: members, because MPI may still
+  // write to them when a deadline has passed.
+  std::vector<std::vector<float>> staging_;
 };
 
-// Reads the parameters of a checkpoint on rank 0 and sends them to all. For evaluation. Collective.
-std::filesystem::path restore_parameters(const std::string& save_dir, const std::string& restore_file,
-                                         const comm::Communicator& world, Backend& backend, Task& task);
+// The parameters of a checkpoint on every rank, for evaluation.
+class ParameterRestorer {
+ public:
+  struct Found {
+    std::filesystem::path path;
+    Position position;
+  };
+  // Reads on rank 0 and sends to all. Collective.
+  Found restore(const std::string& save_dir, const std::string& restore_file, const comm::Communicator& world,
+                Backend& backend, Task& task);
+
+ private:
+  std::vector<float> staging_;  // as Saver's
+};
 
 }  // namespace motley::train

@@ -6,13 +6,11 @@
 #include <filesystem>
 
 #include "balance/shares.h"
-#include "balance/slow.h"
 #include "checkpoint/directory.h"
 #include "comm/agree.h"
 #include "core/files.h"
 #include "core/log.h"
 #include "report/terminal.h"
-#include "train/evaluate.h"
 #include "train/schedule.h"
 
 namespace motley::train {
@@ -20,11 +18,6 @@ namespace {
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double slow_factor(const std::string& slow, const comm::Communicator& world) {
-  if (slow.empty()) return 1;
-  return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
 }
 
 // --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
@@ -69,10 +62,31 @@ Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
       task_(make_task(options.data.task)),
       weights_(share_weights(options.batch, world.size())),
       region_(slow_factor(options.slow, world)),
-      valid_region_(slow_factor(options.slow, world)),
-      meter_(task_->sums()) {
-  comm::agree(world_, "checking the options", [&] { check_best_metric(); });
-  open_all_data();
+      meter_(task_->sums()) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::prepare() {
+  comm::agree(world_, "checking the options",
+              [&] { judge_ = std::make_unique<Judge>(options_, world_, *task_); });
+  open_train_data();
+  judge_->open();
+  build();
+  start_or_continue();
+  open_outputs();
+}
+
+void Trainer::open_train_data() {
+  const DataOptions& data = options_.data;
+  std::string path;
+  comm::agree_on_root(world_, "looking for the data",
+                      [&] { path = subset_path(data.data, data.train_subset); });
+  path = world_.broadcast(path, 0, "where the data is");
+  train_data_ = open_data(*task_, data.train_subset, path, world_);
+}
+
+// Device, model, optimizer and what a step needs besides.
+void Trainer::build() {
   backend_ = make_backend(options_.device, options_.threads, world_);
   const comm::ProcessorShare share = comm::processor_share(world_);
   double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
@@ -81,12 +95,12 @@ Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
   const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
   max_micro_batch_ =
       std::min({options_.batch.max_sentences, batch, static_cast<std::int64_t>(train_data_.source.rows)});
+  const auto sums = static_cast<std::size_t>(task_->sums());
   comm::agree(world_, "taking memory for the model", [&] {
     task_->allocate(*backend_, max_micro_batch_, true);
     optimizer_ = make_optimizer(options_.optimizer, *backend_, task_->parameters());
+    small_ = Buffer(*backend_, (sums + 4) * sizeof(double));
   });
-  const auto sums = static_cast<std::size_t>(task_->sums());
-  small_ = Buffer(*backend_, (sums + 4) * sizeof(double));
   sums_ = small_.view(DType::f64, Shape{task_->sums()});
   sum_squares_ = small_.view(DType::f64, Shape{1}, sums * sizeof(double));
   count_ = small_.view(DType::f64, Shape{1}, (sums + 1) * sizeof(double));
@@ -96,46 +110,6 @@ Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
   const std::size_t elements = task_->parameters().arena_elements();
   reducer_ = std::make_unique<comm::GradientReducer>(world_, elements,
                                                      bucket_bytes(options_.bucket_cap_mb, elements));
-  start_or_continue();
-  open_outputs();
-}
-
-Trainer::~Trainer() = default;
-
-void Trainer::check_best_metric() const {
-  const std::string& metric = options_.save.best_metric;
-  std::string list = "loss";
-  for (const std::string& name : task_->metric_names()) {
-    if (name == metric) return;
-    list += ", " + name;
-  }
-  if (metric == "loss") return;
-  fail(ExitCode::usage, "--best-checkpoint-metric is \"{}\"; task {} has: {}", metric, task_->name(), list);
-}
-
-void Trainer::open_all_data() {
-  const DataOptions& data = options_.data;
-  std::string path;
-  comm::agree_on_root(world_, "looking for the data",
-                      [&] { path = subset_path(data.data, data.train_subset); });
-  path = world_.broadcast(path, 0, "where the data is");
-  train_data_ = open_data(*task_, data.train_subset, path, world_);
-  if (data.validate_interval == 0) return;
-  for (const std::string& subset : data.valid_subsets) {
-    double present = 1;
-    std::string valid_path;
-    if (world_.rank() == 0) {
-      valid_path = subset_path(data.data, subset);
-      present = std::filesystem::exists(valid_path) ? 1 : 0;
-    }
-    world_.broadcast(&present, sizeof(present), 0, "whether there is validation data");
-    if (present == 0 && !data.valid_subset_given) {
-      log::info("there is no {}.h5 in {}: training without validation", subset, data.data);
-      continue;
-    }
-    valid_path = world_.broadcast(valid_path, 0, "where the validation data is");
-    valid_data_.push_back(open_data(*task_, subset, valid_path, world_));
-  }
 }
 
 void Trainer::start_or_continue() {
@@ -148,10 +122,12 @@ void Trainer::start_or_continue() {
   planner_options_.unshuffled_epochs = static_cast<int>(options_.data.curriculum);
   planner_options_.max_epoch = static_cast<int>(options_.max_epoch);
   planner_options_.max_step = options_.max_update;
-  if (const auto restored = saver_->restore()) {
+  if (const auto restored = saver_->restore(planner_options_, judge_->best())) {
     position_ = restored->position;
-    best_ = restored->best;
-    started_step_ = saved_step_ = position_.step;
+    judge_->restore(restored->best);
+    started_step_ = position_.step;
+    saved_.step = position_.step;
+    saved_.best_step = restored->best.step;
     log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
               position_.step);
   } else {
@@ -162,6 +138,13 @@ void Trainer::start_or_continue() {
 void Trainer::open_outputs() {
   comm::agree_on_root(world_, "opening the output", [&] {
     const std::filesystem::path directory = options_.save.save_dir;
+    if (options_.save.no_save && !checkpoint::list(directory).empty()) {
+      fail(ExitCode::usage,
+           "--no-save, but {} holds the checkpoints of a run, whose metrics.jsonl would be overwritten; "
+           "expected "
+           "another --save-dir",
+           directory.string());
+    }
     make_directories(directory, ExitCode::checkpoint);
     checkpoint::remove_leftovers(directory);
     if (!options_.save.no_save) checkpoint::supersede_after(directory, position_.step);
@@ -169,7 +152,9 @@ void Trainer::open_outputs() {
     std::string config =
         "# The options of this run, as they were used. motley train --config FILE reads it back.\n";
     for (const auto& [name, value] : options_.as_used) {
-      config += value.empty() ? fmt::format("# {} =\n", name) : fmt::format("{} = {}\n", name, value);
+      // A # starts a comment wherever it stands, so a value that has one cannot be read back.
+      const bool readable = !value.empty() && value.find('#') == std::string::npos;
+      config += fmt::format("{}{} = {}\n", readable ? "" : "# ", name, value);
     }
     write_file_atomically(directory / "config.ini", config, ExitCode::checkpoint);
     report::RunLength length;
@@ -187,6 +172,7 @@ void Trainer::open_outputs() {
 }
 
 void Trainer::run() {
+  if (judge_ == nullptr) prepare();
   Planner planner(world_, planner_options_, position_);
   std::optional<WindowPlan> window = planner.next(weights_);
   if (!window) log::info("nothing is left to do: the run is complete at step {}", position_.step);
@@ -285,6 +271,7 @@ void Trainer::update(const StepPlan& plan, double lr) {
   grad_norm_ = scale_and_norm[1];
   // The same on every rank, since loss and gradient are: all end together.
   if (!std::isfinite(host_sums_[0]) || !std::isfinite(grad_norm_)) {
+    flush_interval();
     throw AgreedError(
         ExitCode::internal,
         fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
@@ -304,9 +291,17 @@ void Trainer::after_step(const StepPlan& plan, bool window_ends) {
       plan.ends_epoch && saving.save_interval > 0 && plan.epoch % saving.save_interval == 0;
   const bool validation_due = plan.ends_epoch && options_.data.validate_interval > 0 &&
                               plan.epoch % options_.data.validate_interval == 0;
-  const Best before = best_;
-  if (interval || validation_due) validate();
-  if (interval || epoch_save || best_.step != before.step) save(epoch_save, interval);
+  if (interval || validation_due) {
+    try {
+      validate();
+    } catch (const AgreedError&) {
+      save(epoch_save,
+           interval);  // the steps of this epoch are worth keeping, whatever is wrong with the data
+      throw;
+    }
+  }
+  const bool new_best = judge_->best().step == position_.step;
+  if (interval || epoch_save || new_best) save(epoch_save, interval);
 }
 
 void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {
@@ -321,69 +316,57 @@ void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {
   summary_.add(record);
   append(interval_, record);
   if (progress_->redraws()) progress_->step(record);
-  if (!line_due) return;
+  if (line_due) flush_interval();
+}
+
+// Writes the line of metrics.jsonl for the steps since the last one. Also before each checkpoint: a run that
+// continues from it knows nothing of the steps before.
+void Trainer::flush_interval() {
+  if (world_.rank() != 0 || interval_.samples == 0) return;
   if (!progress_->redraws()) progress_->step(interval_);
   metrics_file_->add(interval_);
   interval_ = {};
 }
 
-bool Trainer::improves(double value) const {
-  if (best_.step < 0) return true;
-  return options_.save.maximize_best_metric ? value > best_.value : value < best_.value;
-}
-
-// Judges the parameters on every validation subset; the first one decides which checkpoint is the best.
 void Trainer::validate() {
-  if (valid_data_.empty() || validated_step_ == position_.step) return;
+  if (!judge_->has_data() || validated_step_ == position_.step) return;
   validated_step_ = position_.step;
   const EvaluateOptions how{planner_options_.global_batch(position_.epoch), max_micro_batch_,
                             options_.batch.window, weights_};
-  for (DataSet& data : valid_data_) {
-    const double started_s = now_s();
-    const Metrics metrics = evaluate(*task_, *backend_, data, world_, how, valid_region_);
-    report::ValidRecord record;
-    record.subset = data.subset;
-    record.step = position_.step;
-    record.epoch = position_.epoch;
-    record.loss = metrics.loss;
-    record.samples = static_cast<std::int64_t>(data.source.rows);
-    record.seconds = now_s() - started_s;
-    record.metrics = metrics.values;
-    if (world_.rank() == 0) {
-      progress_->valid(record);
-      metrics_file_->add(record);
-    }
-    if (&data != &valid_data_.front()) continue;
-    double value = metrics.loss;
-    for (const auto& [name, found] : metrics.values) {
-      if (name == options_.save.best_metric) value = found;
-    }
-    if (improves(value)) best_ = {value, position_.step};
+  const std::vector<report::ValidRecord> records = judge_->judge(*backend_, position_, how);
+  if (world_.rank() != 0) return;
+  flush_interval();
+  for (const report::ValidRecord& record : records) {
+    progress_->valid(record);
+    metrics_file_->add(record);
   }
 }
 
 void Trainer::save(bool epoch_end, bool interval) {
   if (options_.save.no_save) return;
-  if (saver_->save(position_, best_, epoch_end, interval)) saved_step_ = position_.step;
+  flush_interval();
+  const std::int64_t batch = planner_options_.global_batch(position_.epoch);
+  if (!saver_->save(position_, judge_->best(), batch, train_data_.source.rows, epoch_end, interval)) return;
+  saved_ = {position_.step, judge_->best().step, epoch_end, interval};
 }
 
 void Trainer::finish() {
-  const bool unsaved = !options_.save.no_save && position_.step > 0 && saved_step_ != position_.step;
+  const bool trained = position_.step > started_step_;
   if (!meter_.empty()) {
     StepPlan last;
     last.step = position_.step;
     last.epoch = position_.epoch;
     report(true, last, learning_rate(options_.schedule, last.step, last.epoch));
   }
-  if (world_.rank() == 0 && interval_.samples > 0) {
-    if (!progress_->redraws()) progress_->step(interval_);
-    metrics_file_->add(interval_);
-  }
-  if (position_.step > started_step_ && options_.data.validate_interval > 0) validate();
-  if (unsaved) save(false, false);
+  flush_interval();
+  if (trained && options_.data.validate_interval > 0) validate();
+  const bool saved_here = saved_.step == position_.step;
+  const bool unsaved =
+      trained && !options_.save.no_save && (!saved_here || saved_.best_step != judge_->best().step);
+  if (unsaved) save(saved_here && saved_.epoch_end, saved_here && saved_.interval);
   progress_.reset();
   if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text(crowded_));
-  if (unsaved && saved_step_ != position_.step) {
+  if (unsaved && saved_.step != position_.step) {
     throw AgreedError(ExitCode::checkpoint,
                       fmt::format("the last checkpoint (step {}) could not be written to {}", position_.step,
                                   options_.save.save_dir));

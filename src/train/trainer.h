@@ -19,6 +19,7 @@
 #include "report/progress.h"
 #include "report/summary.h"
 #include "train/data.h"
+#include "train/judge.h"
 #include "train/meter.h"
 #include "train/optimizer.h"
 #include "train/options.h"
@@ -41,22 +42,24 @@ using StepObserver = std::function<void(const StepResult&)>;
 
 class Trainer {
  public:
-  // Opens data, builds the model and restores a checkpoint; writes nothing but, at its end, --save-dir.
-  // Collective; AgreedError on every rank when anything is wrong on any.
   Trainer(const TrainOptions& options, const comm::Communicator& world);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   void observe(StepObserver observer) { observer_ = std::move(observer); }
-  // Trains to the end. Error(checkpoint) when the last checkpoint could not be written.
+  // Opens data, builds the model and restores a checkpoint; --save-dir is touched last, when all else is in
+  // order. Collective. What is wrong with data or options is an AgreedError on every rank.
+  void prepare();
+  // Trains to the end; prepares first when that has not been done. AgreedError(checkpoint) when the last
+  // checkpoint could not be written.
   void run();
 
   const ParameterStore& parameters() const { return task_->parameters(); }
 
  private:
-  void check_best_metric() const;
-  void open_all_data();
+  void open_train_data();
+  void build();
   void start_or_continue();
   void open_outputs();
   // waited_s: what planning and reading of the window cost before its first step.
@@ -67,8 +70,8 @@ class Trainer {
   void update(const StepPlan& plan, double lr);
   void report(bool window_ends, const StepPlan& plan, double lr);
   void after_step(const StepPlan& plan, bool window_ends);
+  void flush_interval();
   void validate();
-  bool improves(double value) const;
   void save(bool epoch_end, bool interval);
   void finish();
 
@@ -78,15 +81,13 @@ class Trainer {
   std::unique_ptr<Task> task_;
   std::vector<double> weights_;  // one per rank: the proportions of the shares
   DataSet train_data_;
-  std::vector<DataSet> valid_data_;
+  std::unique_ptr<Judge> judge_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<comm::GradientReducer> reducer_;
   PlannerOptions planner_options_;
   Position position_;
-  Best best_;
   ComputeRegion region_;
-  ComputeRegion valid_region_;
   std::int64_t max_micro_batch_ = 0;
 
   Buffer small_;  // sums, sum of squares, count, scale and norm
@@ -104,8 +105,11 @@ class Trainer {
   bool crowded_ = false;  // some host has fewer processors than its ranks have threads
   bool stop_ = false;
   std::int64_t started_step_ = 0;
-  std::int64_t saved_step_ = -1;
   std::int64_t validated_step_ = -1;
+  struct {
+    std::int64_t step = -1, best_step = -1;
+    bool epoch_end = false, interval = false;
+  } saved_;  // the newest checkpoint that this run wrote or came from
 };
 
 // The backend that --device asks for; Error(device) when it cannot be had.

@@ -1,0 +1,93 @@
+#include "train/judge.h"
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+
+#include "comm/agree.h"
+#include "core/error.h"
+#include "core/log.h"
+
+namespace motley::train {
+
+Json Best::to_json() const {
+  if (step < 0) return nullptr;
+  return {{"metric", metric}, {"maximize", maximize}, {"value", value}, {"step", step}};
+}
+
+Best Best::from_json(const Json& json, const Best& wanted) {
+  if (!json.is_object() || json.value("metric", "") != wanted.metric ||
+      json.value("maximize", !wanted.maximize) != wanted.maximize) {
+    return wanted;
+  }
+  Best best = wanted;
+  best.value = json_get<double>(json, "value", "\"best\" of trainer.json", ExitCode::checkpoint);
+  best.step = json_get<std::int64_t>(json, "step", "\"best\" of trainer.json", ExitCode::checkpoint);
+  return best;
+}
+
+Judge::Judge(const TrainOptions& options, const comm::Communicator& world, Task& task)
+    : options_(options), world_(world), task_(task), region_(slow_factor(options.slow, world)) {
+  best_.metric = options.save.best_metric;
+  best_.maximize = options.save.maximize_best_metric;
+  std::string list = "loss";
+  for (const std::string& name : task.metric_names()) {
+    if (name == best_.metric) return;
+    list += ", " + name;
+  }
+  if (best_.metric == "loss") return;
+  fail(ExitCode::usage, "--best-checkpoint-metric is \"{}\"; task {} has: {}", best_.metric, task.name(),
+       list);
+}
+
+void Judge::open() {
+  if (options_.data.validate_interval == 0) return;
+  for (const std::string& subset : options_.data.valid_subsets) {
+    std::string path;
+    comm::agree_on_root(world_, "looking for the validation data", [&] {
+      const std::string wanted = subset_path(options_.data.data, subset);
+      std::error_code error;
+      if (options_.data.valid_subset_given || std::filesystem::exists(wanted, error)) path = wanted;
+    });
+    path = world_.broadcast(path, 0, "where the validation data is");
+    if (path.empty()) {
+      log::info("there is no {}.h5 in {}: training without validation", subset, options_.data.data);
+      continue;
+    }
+    sets_.push_back(open_data(task_, subset, path, world_));
+  }
+}
+
+std::vector<report::ValidRecord> Judge::judge(Backend& backend, const Position& position,
+                                              const EvaluateOptions& how) {
+  std::vector<report::ValidRecord> records;
+  for (DataSet& data : sets_) {
+    const auto started = std::chrono::steady_clock::now();
+    const Metrics metrics = evaluate(task_, backend, data, world_, how, region_);
+    report::ValidRecord record;
+    record.subset = data.subset;
+    record.step = position.step;
+    record.epoch = position.epoch;
+    record.loss = metrics.loss;
+    record.samples = static_cast<std::int64_t>(data.source.rows);
+    record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    record.metrics = metrics.values;
+    records.push_back(record);
+    if (records.size() == 1) consider(metrics, position.step);
+  }
+  return records;
+}
+
+void Judge::consider(const Metrics& metrics, std::int64_t step) {
+  double value = metrics.loss;
+  for (const auto& [name, found] : metrics.values) {
+    if (name == best_.metric) value = found;
+  }
+  if (!std::isfinite(value)) return;
+  const bool better = best_.maximize ? value > best_.value : value < best_.value;
+  if (best_.step >= 0 && !better) return;
+  best_.value = value;
+  best_.step = step;
+}
+
+}  // namespace motley::train

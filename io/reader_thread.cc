@@ -13,29 +13,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An operation that was given up is still MPI's, and so is its buffer.
-void keep_for_mpi(std::vector<int> buffer) {
-  static std::mutex mutex;
-  static std::vector<std::vector<int>> kept;
-  const std::lock_guard lock(mutex);
-  kept.push_back(std::move(buffer));
-}
-
 }  // namespace
 
-ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
-    : source_(source), comm_(std::make_unique<OwnCommunicator>(parent)), rank_(comm_->rank()) {
+ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent) : source_(source), parent_(parent) {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
+  MPI_Comm_rank(parent_, &rank_);
+}
+
+void ReaderThread::open() {
+  doing_ = "waiting for the other ranks to come and open it";
+  comm_ = std::make_unique<OwnCommunicator>(parent_, give_up_);
   const bool any_packed = std::any_of(source_.fields.begin(), source_.fields.end(),
                                       [](const Field& field) { return field.packed; });
-  comm_->agree([&] {
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
-    MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
-    // A rank that cannot open the file must be known before the collective open, which it would spoil for
-    // all.
-    open_hdf5(source_.path);
-  });
+  doing_ = "opening it, or waiting for the other ranks to have opened it";
+  // A rank that cannot open the file must be known before the collective open, which it would spoil for all
+  // and which knows no deadline.
+  comm_->agree([&] { open_hdf5(source_.path); });
   if (any_packed) {
+    doing_ = "in MPI_File_open";
     try {
       comm_->agree([&] { file_ = std::make_unique<MpiFile>(comm_->get(), source_.path); });
     } catch (const Error&) {
@@ -44,12 +41,29 @@ ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
       throw;
     }
   }
+  doing_ = "reading what is held in memory, or waiting for the other ranks to have read it";
   comm_->agree([&] {
     for (std::size_t i = 0; i < source_.fields.size(); ++i) fields_.emplace_back(source_, i, file_.get());
   });
 }
 
-void ReaderThread::run() {
+void ReaderThread::run() noexcept {
+  std::exception_ptr open_failure;
+  try {
+    open();
+  } catch (const AgreedError&) {
+    open_failure = std::current_exception();
+  } catch (...) {
+    open_failure = std::current_exception();
+    lost_ = true;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    opened_ = true;
+    open_failure_ = open_failure;
+    if (open_failure_) stop_ = true;
+    changed_.notify_all();
+  }
   while (true) {
     std::vector<std::uint64_t> rows;
     {
@@ -160,23 +174,16 @@ void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& resu
 // noticed by all instead of pairing one collective call with another.
 void ReaderThread::meet_other_ranks(const char* doing, bool to_read, std::vector<int>& passes) {
   doing_ = doing;
-  std::vector<int> numbers = passes;
-  numbers.push_back(to_read ? 1 : 0);
-  numbers.push_back(to_read ? 0 : 1);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi_call(MPI_Iallreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT,
-                                MPI_MAX, comm_->get(), &request),
-                 "MPI_Iallreduce");
-  if (!wait_napping(&request, give_up_)) {
-    keep_for_mpi(std::move(numbers));
-    fail(ExitCode::communication, "the window reader stopped waiting for the other ranks");
-  }
-  const bool any_ends = numbers.back() != 0, any_reads = numbers[numbers.size() - 2] != 0;
+  auto numbers = std::make_unique<std::vector<int>>(passes);
+  numbers->push_back(to_read ? 1 : 0);
+  numbers->push_back(to_read ? 0 : 1);
+  comm_->all_reduce(numbers, MPI_MAX);
+  const bool any_ends = numbers->back() != 0, any_reads = (*numbers)[numbers->size() - 2] != 0;
   if (any_ends && any_reads) {
     fail(ExitCode::communication, "{}: a rank closed its reader while another still asked for a window",
          source_.path);
   }
-  std::copy_n(numbers.begin(), passes.size(), passes.begin());
+  std::copy_n(numbers->begin(), passes.size(), passes.begin());
 }
 
 // A collective read may claim the length that was asked for when it got less, so the length of the file is
@@ -192,12 +199,13 @@ void ReaderThread::check_lengths(const SortedRows& sorted) const {
 void ReaderThread::shut_down() {
   try {
     std::vector<int> passes(fields_.size(), 0);
-    if (!lost_) meet_other_ranks("waiting for the other ranks to close the file", false, passes);
+    // After an agreed failure to open there is nothing that the ranks could still do differently.
+    if (!lost_ && !open_failure_) meet_other_ranks("waiting for the other ranks to close the file", false, passes);
   } catch (const Error&) {
     lost_ = true;
   }
   if (lost_) {
-    comm_->abandon();
+    if (comm_) comm_->abandon();
     if (file_) file_->abandon();
   }
   doing_ = "closing the file";
@@ -207,6 +215,14 @@ void ReaderThread::shut_down() {
 }
 
 // --- The owner's side -------------------------------------------------------------------------------------
+
+bool ReaderThread::wait_until_open(double timeout_s) {
+  std::unique_lock lock(mutex_);
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  if (!changed_.wait_until(lock, deadline, [this] { return opened_; })) return false;
+  if (open_failure_) std::rethrow_exception(open_failure_);
+  return true;
+}
 
 void ReaderThread::ask(std::vector<std::uint64_t> rows) {
   const std::lock_guard lock(mutex_);

@@ -3,6 +3,9 @@
 // The thread and the reader's owner share one object, held by both: a thread that is stuck in a read, because
 // a rank died, can be left behind without taking its memory away.
 //
+// The thread first opens the file together with the other ranks, which is a wait like the others: the owner
+// looks on with a deadline.
+//
 // One window goes through these states: asked -> read on this rank alone (held fields, HDF5) -> met the other
 // ranks -> collective reads -> done. A rank on which something fails goes on through them with nothing to
 // read, so that the others never wait for it.
@@ -14,6 +17,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,13 +33,16 @@ namespace motley::io {
 
 class ReaderThread {
  public:
-  // Collective: opens the file on every rank, or throws the same Error on every rank.
   ReaderThread(const RowSource& source, MPI_Comm parent);
 
-  // The thread's function: reads what is asked for until stop() and closes the file.
-  void run();
+  // The thread's function: opens the file, reads what is asked for until stop(), and closes the file. Until
+  // it is open the thread communicates on `parent`, which nobody else may use meanwhile.
+  void run() noexcept;
 
   // The owner's side.
+  // False when the file is not open after timeout_s. Throws why it cannot be opened: AgreedError, on every
+  // rank the same, unless the ranks could not talk to each other.
+  bool wait_until_open(double timeout_s);
   void ask(std::vector<std::uint64_t> rows);
   struct Result {
     Window window;
@@ -53,6 +60,7 @@ class ReaderThread {
   int rank() const { return rank_; }
 
  private:
+  void open();
   Result read(const std::vector<std::uint64_t>& asked);
   void prepare(const std::vector<std::uint64_t>& asked, SortedRows& sorted, Window& window);
   void read_collective_fields(const SortedRows& sorted, Result& result);
@@ -61,8 +69,9 @@ class ReaderThread {
   void shut_down();
 
   RowSource source_;
-  std::unique_ptr<OwnCommunicator> comm_;
+  MPI_Comm parent_;
   int rank_ = 0;
+  std::unique_ptr<OwnCommunicator> comm_;
   std::unique_ptr<MpiFile> file_;
   std::vector<FieldReader> fields_;
   bool lost_ = false;  // the other ranks can no longer be talked to; used by the thread alone
@@ -71,12 +80,13 @@ class ReaderThread {
   std::condition_variable changed_;
   std::deque<std::vector<std::uint64_t>> asked_;
   std::deque<Result> done_;
+  bool opened_ = false;
+  std::exception_ptr open_failure_;
   bool stop_ = false;
   bool ended_ = false;
 
   std::atomic<bool> give_up_ = false;
-  std::atomic<const char*> doing_ =
-      "waiting to be asked";  // for the sentence about a window that did not come
+  std::atomic<const char*> doing_ = "beginning";  // for the sentence about what did not come
 };
 
 }  // namespace motley::io

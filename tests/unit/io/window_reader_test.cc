@@ -279,6 +279,17 @@ TEST(WindowReader, a_file_that_is_shorter_than_described_is_an_error_on_every_ra
                           [&] { WindowReader reader(source, MPI_COMM_WORLD); });
 }
 
+// Rank 0 alone prints it, and every rank ends with its code.
+TEST(WindowReader, an_error_in_opening_is_one_that_all_ranks_have_agreed_on) {
+  const SharedDirectory directory;
+  RowSource source = describe_image_set(directory.file("set.h5", write_packed)).source;
+  RowSource missing = source, longer = source;
+  if (world_rank() == world_size() - 1) missing.path += "x";
+  longer.rows = 2000;
+  EXPECT_THROW(WindowReader(missing, MPI_COMM_WORLD), AgreedError);
+  EXPECT_THROW(WindowReader(longer, MPI_COMM_WORLD), AgreedError);
+}
+
 TEST(MpiFile, knows_which_open_mpi_reads_wrong_bytes_collectively) {
   EXPECT_FALSE(collective_reads_are_right("Open MPI v4.1.4, package: Debian OpenMPI", nullptr));
   EXPECT_FALSE(collective_reads_are_right("Open MPI v4.1.0rc1", "1"));
@@ -335,6 +346,25 @@ TEST(WindowReader, a_rank_that_leaves_early_is_noticed_by_those_that_still_read)
     }
   }
   EXPECT_LT(seconds_since(start), 20.0);
+}
+
+// The last test: rank 0's half of a new communicator stays behind.
+TEST(WindowReader, a_rank_that_never_comes_to_open_the_file_is_a_communication_error) {
+  if (world_size() == 1) GTEST_SKIP() << "there is no other rank to wait for";
+  const SharedDirectory directory;
+  const ImageSet set = describe_image_set(directory.file("set.h5", write_packed));
+  MPI_Comm parent = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &parent);
+  if (world_rank() == 0) {
+    const auto start = std::chrono::steady_clock::now();
+    test::expect_error(ExitCode::communication,
+                       fmt::format("rank 0: {} was not opened within 0.3 s: the reader is still waiting for "
+                                   "the other ranks to come and open it",
+                                   set.source.path),
+                       [&] { WindowReader reader(set.source, parent, 0.3); });
+    EXPECT_LT(seconds_since(start), 20.0);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 }  // namespace

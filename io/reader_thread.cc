@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "io/hdf5.h"
@@ -15,7 +16,12 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent) : source_(source), parent_(parent) {
+ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
+    : source_(source),
+      out_of_memory_(ExitCode::device, fmt::format("reading {}: the memory of this machine ran out", source.path)),
+      unknown_failure_(ExitCode::internal,
+                       fmt::format("reading {}: something was thrown that is no exception", source.path)),
+      parent_(parent) {
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
@@ -45,6 +51,7 @@ void ReaderThread::open() {
   comm_->agree([&] {
     for (std::size_t i = 0; i < source_.fields.size(); ++i) fields_.emplace_back(source_, i, file_.get());
   });
+  numbers_ = std::make_unique<std::vector<int>>(fields_.size() + 2);
 }
 
 void ReaderThread::run() noexcept {
@@ -65,7 +72,7 @@ void ReaderThread::run() noexcept {
     changed_.notify_all();
   }
   while (true) {
-    std::vector<std::uint64_t> rows;
+    std::list<Job> job;
     {
       std::unique_lock lock(mutex_);
       doing_ = "waiting to be asked";
@@ -73,12 +80,11 @@ void ReaderThread::run() noexcept {
       // What was asked for is read even when nobody will take it: the other ranks count on this one taking
       // part.
       if (asked_.empty()) break;
-      rows = std::move(asked_.front());
-      asked_.pop_front();
+      job.splice(job.begin(), asked_, asked_.begin());
     }
-    Result result = read(rows);
+    read(job.front());
     const std::lock_guard lock(mutex_);
-    done_.push_back(std::move(result));
+    done_.splice(done_.end(), job);
     changed_.notify_all();
   }
   shut_down();
@@ -87,23 +93,35 @@ void ReaderThread::run() noexcept {
   changed_.notify_all();
 }
 
-ReaderThread::Result ReaderThread::read(const std::vector<std::uint64_t>& asked) {
-  const Clock::time_point start = Clock::now();
-  Result result;
-  SortedRows sorted;
+// The exception at hand becomes the result, unless there was one before. Copying an Error needs no memory.
+void ReaderThread::note_failure(Result& result) const noexcept {
+  if (result.error) return;
   try {
-    prepare(asked, sorted, result.window);
+    throw;
   } catch (const Error& error) {
     result.error = error;
+  } catch (const std::bad_alloc&) {
+    result.error = out_of_memory_;
   } catch (const std::exception& error) {
-    result.error.emplace(ExitCode::internal, fmt::format("reading {}: {}", source_.path, error.what()));
+    try {
+      result.error.emplace(ExitCode::internal, fmt::format("reading {}: {}", source_.path, error.what()));
+    } catch (...) {
+      result.error = out_of_memory_;
+    }
+  } catch (...) {
+    result.error = unknown_failure_;
   }
-  if (result.error) {
+}
+
+void ReaderThread::read(Job& job) noexcept {
+  SortedRows sorted;
+  try {
+    prepare(job.rows, sorted, job.result.window);
+  } catch (...) {
+    note_failure(job.result);
     for (FieldReader& field : fields_) field.skip();
   }
-  read_collective_fields(sorted, result);
-  result.window.read_s = std::chrono::duration<double>(Clock::now() - start).count();
-  return result;
+  read_collective_fields(sorted, job.result);
 }
 
 // Everything that can fail on this rank alone, memory included.
@@ -129,42 +147,37 @@ void ReaderThread::prepare(const std::vector<std::uint64_t>& asked, SortedRows& 
   }
 }
 
-void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& result) {
+void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& result) noexcept {
   const bool any_collective = std::any_of(fields_.begin(), fields_.end(),
                                           [](const FieldReader& field) { return field.collective(); });
   if (!any_collective) return;
-
-  const auto note = [&result](const Error& error) {
-    if (!result.error) result.error = error;
-  };
-  std::vector<int> passes;
-  for (const FieldReader& field : fields_) passes.push_back(static_cast<int>(field.passes()));
   try {
-    if (!lost_) meet_other_ranks("waiting for the other ranks to begin the same window", true, passes);
-  } catch (const Error& error) {
+    if (lost_) {
+      fail(ExitCode::communication, "the window reader lost contact with the other ranks earlier");
+    }
+    meet_other_ranks("waiting for the other ranks to begin the same window", true);
+  } catch (...) {
     lost_ = true;
-    note(error);
-  }
-  if (lost_) {
-    return note(
-        Error(ExitCode::communication, "the window reader lost contact with the other ranks earlier"));
+    return note_failure(result);
   }
 
   doing_ = "in MPI_File_read_all";
   for (std::size_t i = 0; i < fields_.size(); ++i) {
-    for (std::size_t pass = 0; pass < static_cast<std::size_t>(passes[i]); ++pass) {
+    const int passes = (*numbers_)[i];
+    for (int pass = 0; pass < passes; ++pass) {
       try {
-        fields_[i].read_pass(pass, sorted, result.error ? nullptr : result.window.fields[i].data());
-      } catch (const Error& error) {
-        note(error);
+        fields_[i].read_pass(static_cast<std::size_t>(pass), sorted,
+                             result.error ? nullptr : result.window.fields[i].data());
+      } catch (...) {
+        note_failure(result);
         for (FieldReader& field : fields_) field.skip();
       }
     }
   }
   try {
     check_lengths(sorted);
-  } catch (const Error& error) {
-    note(error);
+  } catch (...) {
+    note_failure(result);
   }
 }
 
@@ -172,18 +185,19 @@ void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& resu
 // collective read. Every rank leaves with the largest number of passes that any rank needs, per field. The
 // end is met in the same way and with the same message, so that a rank that ends while others still read is
 // noticed by all instead of pairing one collective call with another.
-void ReaderThread::meet_other_ranks(const char* doing, bool to_read, std::vector<int>& passes) {
+void ReaderThread::meet_other_ranks(const char* doing, bool to_read) {
   doing_ = doing;
-  auto numbers = std::make_unique<std::vector<int>>(passes);
-  numbers->push_back(to_read ? 1 : 0);
-  numbers->push_back(to_read ? 0 : 1);
-  comm_->all_reduce(numbers, MPI_MAX);
-  const bool any_ends = numbers->back() != 0, any_reads = (*numbers)[numbers->size() - 2] != 0;
-  if (any_ends && any_reads) {
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    (*numbers_)[i] = to_read ? static_cast<int>(fields_[i].passes()) : 0;
+  }
+  int* const votes = numbers_->data() + fields_.size();
+  votes[0] = to_read ? 1 : 0;
+  votes[1] = to_read ? 0 : 1;
+  comm_->all_reduce(numbers_, MPI_MAX);
+  if (votes[0] != 0 && votes[1] != 0) {
     fail(ExitCode::communication, "{}: a rank closed its reader while another still asked for a window",
          source_.path);
   }
-  std::copy_n(numbers->begin(), passes.size(), passes.begin());
 }
 
 // A collective read may claim the length that was asked for when it got less, so the length of the file is
@@ -196,12 +210,11 @@ void ReaderThread::check_lengths(const SortedRows& sorted) const {
   }
 }
 
-void ReaderThread::shut_down() {
+void ReaderThread::shut_down() noexcept {
   try {
-    std::vector<int> passes(fields_.size(), 0);
     // After an agreed failure to open there is nothing that the ranks could still do differently.
-    if (!lost_ && !open_failure_) meet_other_ranks("waiting for the other ranks to close the file", false, passes);
-  } catch (const Error&) {
+    if (!lost_ && !open_failure_) meet_other_ranks("waiting for the other ranks to close the file", false);
+  } catch (...) {
     lost_ = true;
   }
   if (lost_) {
@@ -226,7 +239,7 @@ bool ReaderThread::wait_until_open(double timeout_s) {
 
 void ReaderThread::ask(std::vector<std::uint64_t> rows) {
   const std::lock_guard lock(mutex_);
-  asked_.push_back(std::move(rows));
+  asked_.emplace_back().rows = std::move(rows);
   changed_.notify_all();
 }
 
@@ -234,7 +247,7 @@ std::optional<ReaderThread::Result> ReaderThread::wait_for_result(double timeout
   std::unique_lock lock(mutex_);
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   if (!changed_.wait_until(lock, deadline, [this] { return !done_.empty(); })) return std::nullopt;
-  Result result = std::move(done_.front());
+  Result result = std::move(done_.front().result);
   done_.pop_front();
   return result;
 }

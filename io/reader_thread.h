@@ -7,8 +7,8 @@
 // looks on with a deadline.
 //
 // One window goes through these states: asked -> read on this rank alone (held fields, HDF5) -> met the other
-// ranks -> collective reads -> done. A rank on which something fails goes on through them with nothing to
-// read, so that the others never wait for it.
+// ranks -> collective reads -> done. A rank on which something fails, memory included, goes on through them
+// with nothing to read, so that the others never wait for it.
 #pragma once
 
 #include <mpi.h>
@@ -16,8 +16,8 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,25 +61,33 @@ class ReaderThread {
 
  private:
   void open();
-  Result read(const std::vector<std::uint64_t>& asked);
+  // A window on its way. Made by the owner, so that the thread hands it on without needing memory.
+  struct Job {
+    std::vector<std::uint64_t> rows;
+    Result result;
+  };
+  void read(Job& job) noexcept;
   void prepare(const std::vector<std::uint64_t>& asked, SortedRows& sorted, Window& window);
-  void read_collective_fields(const SortedRows& sorted, Result& result);
-  void meet_other_ranks(const char* doing, bool to_read, std::vector<int>& passes);
+  void read_collective_fields(const SortedRows& sorted, Result& result) noexcept;
+  void meet_other_ranks(const char* doing, bool to_read);
+  void note_failure(Result& result) const noexcept;
   void check_lengths(const SortedRows& sorted) const;
-  void shut_down();
+  void shut_down() noexcept;
 
   RowSource source_;
+  Error out_of_memory_, unknown_failure_;  // made while there is memory for a sentence
   MPI_Comm parent_;
   int rank_ = 0;
   std::unique_ptr<OwnCommunicator> comm_;
   std::unique_ptr<MpiFile> file_;
   std::vector<FieldReader> fields_;
+  // What the ranks tell each other: passes by field, whether one reads, whether one ends.
+  OwnCommunicator::Numbers numbers_;
   bool lost_ = false;  // the other ranks can no longer be talked to; used by the thread alone
 
   std::mutex mutex_;  // guards the following
   std::condition_variable changed_;
-  std::deque<std::vector<std::uint64_t>> asked_;
-  std::deque<Result> done_;
+  std::list<Job> asked_, done_;
   bool opened_ = false;
   std::exception_ptr open_failure_;
   bool stop_ = false;

@@ -1,7 +1,6 @@
 #include "io/window_reader.h"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 
@@ -61,13 +60,9 @@ void WindowReader::request(std::vector<std::uint64_t> rows) {
   impl_->shared->ask(std::move(rows));
 }
 
-Window WindowReader::take(double timeout_s, double* blocked_s) {
+Window WindowReader::take(double timeout_s) {
   MOTLEY_CHECK(impl_->outstanding > 0);
-  const auto start = std::chrono::steady_clock::now();
   std::optional<ReaderThread::Result> result = impl_->shared->wait_for_result(timeout_s);
-  if (blocked_s != nullptr) {
-    *blocked_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
   if (!result) {
     // Whoever did not come for this window will not come for the end either.
     impl_->shutdown_s = Impl::grace_s;

@@ -23,7 +23,6 @@ struct Window {
   std::uint64_t rows = 0;
   // One buffer per field: rows x field.row_bytes().
   std::vector<std::vector<std::byte>> fields;
-  double read_s = 0;  // how long the read took, in the reader's thread
 };
 
 class WindowReader {
@@ -40,9 +39,9 @@ class WindowReader {
   void request(std::vector<std::uint64_t> rows);
 
   // The oldest window asked for; blocks until it is read, at most timeout_s. Throws Error(input) when this
-  // rank's read failed (file, offset, what MPI said; a short read is one), Error(communication) when it did
-  // not come in time. blocked_s, unless null, receives how long the caller waited.
-  Window take(double timeout_s, double* blocked_s = nullptr);
+  // rank's read failed (file, offset, what MPI said; a short read is one), Error(device) when its memory ran
+  // out, Error(communication) when the window did not come in time.
+  Window take(double timeout_s);
 
  private:
   struct Impl;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -190,7 +192,10 @@ ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, s
                                std::int64_t width, std::int64_t channels)
     : impl_(std::make_unique<Impl>()) {
   MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
-  if (std::filesystem::is_directory(path)) fail(ExitCode::input, "cannot write {}: it is a directory", path);
+  std::error_code unknown;  // what cannot be looked at cannot be created either, and is said there
+  if (std::filesystem::is_directory(path, unknown)) {
+    fail(ExitCode::input, "cannot write {}: it is a directory", path);
+  }
   impl_->path = path;
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   impl_->samples = samples;

@@ -86,7 +86,7 @@ void rename_durably(const std::filesystem::path& from, const std::filesystem::pa
 void make_directories(const std::filesystem::path& path, ExitCode code) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error || !std::filesystem::is_directory(path)) {
+  if (error || !std::filesystem::is_directory(path, error)) {
     fail(code, "cannot make the directory {}: {}", path.string(),
          error ? error.message() : std::string("a file of that name is in the way"));
   }

@@ -160,7 +160,6 @@ void Trainer::open_outputs() {
     report::RunLength length;
     length.total_epochs = static_cast<int>(options_.max_epoch);
     length.total_steps = total_steps(planner_options_);
-    length.steps_per_epoch = steps_per_epoch(planner_options_, position_.epoch);
     const bool terminal = report::stdout_is_terminal() && !options_.report.no_progress_bar;
     progress_ = std::make_unique<report::Progress>(report::parse_log_format(options_.report.log_format),
                                                    terminal, length);

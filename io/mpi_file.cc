@@ -135,7 +135,8 @@ void OwnCommunicator::agree(const std::function<void()>& work) const {
   const bool all_failed = votes->back() == 1;
 
   const bool speaker = rank_ == first_failed;
-  const std::string code = broadcast(speaker ? std::to_string(static_cast<int>(mine->code())) : "", first_failed);
+  const std::string code =
+      broadcast(speaker ? std::to_string(static_cast<int>(mine->code())) : "", first_failed);
   std::string sentence = broadcast(speaker ? mine->what() : "", first_failed);
   if (!all_failed) sentence = fmt::format("on rank {}: {}", first_failed, sentence);
   throw AgreedError(static_cast<ExitCode>(std::stoi(code)), sentence);

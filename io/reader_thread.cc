@@ -18,7 +18,8 @@ using Clock = std::chrono::steady_clock;
 
 ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
     : source_(source),
-      out_of_memory_(ExitCode::device, fmt::format("reading {}: the memory of this machine ran out", source.path)),
+      out_of_memory_(ExitCode::device,
+                     fmt::format("reading {}: the memory of this machine ran out", source.path)),
       unknown_failure_(ExitCode::internal,
                        fmt::format("reading {}: something was thrown that is no exception", source.path)),
       parent_(parent) {

@@ -1,6 +1,7 @@
 #include "io/window_reader.h"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 #include <utility>
 

@@ -27,8 +27,9 @@ struct Window {
 
 class WindowReader {
  public:
-  // Collective over `parent`, which is duplicated. Opens the file on every rank; when any of them cannot, every
-  // rank throws the same AgreedError(input). Error(communication) when the ranks are not done after timeout_s.
+  // Collective over `parent`, which is duplicated. Opens the file on every rank; when any of them cannot,
+  // every rank throws the same AgreedError(input). Error(communication) when the ranks are not done after
+  // timeout_s.
   WindowReader(const RowSource& source, MPI_Comm parent, double timeout_s = 600);
   ~WindowReader();  // collective; waits for a read in flight
   WindowReader(const WindowReader&) = delete;

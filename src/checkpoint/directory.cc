@@ -102,7 +102,8 @@ fs::path verified(const fs::path& path) {
   return resolved;
 }
 
-// Takes the links away from checkpoints beyond `step`: `latest` then points to `newest`, unless that is empty.
+// Takes the links away from checkpoints beyond `step`: `latest` then points to `newest`, unless that is
+// empty.
 void withdraw_links(const fs::path& save_dir, std::int64_t step, const fs::path& newest) {
   for (const std::string link : {"latest", "best"}) {
     std::error_code error;
@@ -209,8 +210,7 @@ std::optional<fs::path> newest_good(const fs::path& save_dir) {
   }
   fail(code,
        "{} has {} checkpoint{}, but none that can be used; the newest: {}. To start over, move them away or "
-       "give "
-       "another --save-dir",
+       "give another --save-dir",
        save_dir.string(), all.size(), all.size() == 1 ? "" : "s", newest_problem);
 }
 

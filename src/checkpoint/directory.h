@@ -62,8 +62,9 @@ std::vector<Listed> list(const std::filesystem::path& save_dir);
 void verify(const std::filesystem::path& checkpoint);
 
 // The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason. Moves
-// nothing: a run that continues from the result sets newer ones aside by supersede_after(). nullopt when there is none at all; Error(checkpoint) when there are some and all are bad:
-// a run must not start over silently.
+// nothing: a run that continues from the result sets newer ones aside by supersede_after(). nullopt when
+// there is none at all; Error(checkpoint) when there are some and all are bad: a run must not start over
+// silently.
 std::optional<std::filesystem::path> newest_good(const std::filesystem::path& save_dir);
 
 // Opens a verified checkpoint for reading.

@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Test accuracies after epochs 1, 2 and 3 of PyTorch with the same recipe and one seed, as the project measured
-// them once; no script here repeats it.
+// Test accuracies after epochs 1, 2 and 3 of PyTorch with the same recipe and one seed, as the project
+// measured them once; no script here repeats it.
 constexpr double pytorch_accuracy[] = {0.877, 0.895, 0.903};
 constexpr double allowance = 0.005;
 

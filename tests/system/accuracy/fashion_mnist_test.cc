@@ -19,11 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Test accuracies after epochs 1, 2 and 3 of PyTorch 2 on the same network and recipe (Adadelta at rate 1,
-// batches of 64, dropout 0.25 and 0.5; pictures shifted and scaled by 0.1307 and 0.3081): one process, one
-// seed. Another seed moves them by some tenths of a point.
+// Test accuracies after epochs 1, 2 and 3 of PyTorch with the same recipe and one seed, as the project
+// measured them once; no script here repeats it.
 constexpr double pytorch_accuracy[] = {0.877, 0.895, 0.903};
-constexpr double seeds_differ_by = 0.005;
+constexpr double allowance = 0.005;
 
 TEST(FashionMnist, four_unequal_ranks_are_as_accurate_as_pytorch_after_each_epoch) {
   const char* elsewhere = std::getenv("MOTLEY_FASHION_MNIST");
@@ -63,7 +62,7 @@ TEST(FashionMnist, four_unequal_ranks_are_as_accurate_as_pytorch_after_each_epoc
   for (std::size_t epoch = 0; epoch < 3; ++epoch) {
     std::printf("epoch %zu: %.2f %% (PyTorch %.1f %%)\n", epoch + 1, 100 * accuracies[epoch],
                 100 * pytorch_accuracy[epoch]);
-    EXPECT_GE(accuracies[epoch], pytorch_accuracy[epoch] - seeds_differ_by) << "epoch " << epoch + 1;
+    EXPECT_GE(accuracies[epoch], pytorch_accuracy[epoch] - allowance) << "epoch " << epoch + 1;
   }
 }
 

@@ -1,6 +1,8 @@
 #include "io/dataset_info.h"
 
 #include <array>
+#include <filesystem>
+#include <system_error>
 
 #include "core/error.h"
 #include "io/hdf5.h"
@@ -104,7 +106,35 @@ std::string describe_filters(hid_t creation, DatasetInfo& info) {
   return text;
 }
 
-void describe_layout(hid_t dataset, hid_t creation, bool as_in_memory, DatasetInfo& info) {
+// HDF5's number for the open file in which `object` lies, the same under whatever name it was reached.
+unsigned long file_number(hid_t object, const std::string& where) {
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info2_t info{};
+  MOTLEY_HDF5(where, ExitCode::input, H5Oget_info3(object, &info, H5O_INFO_BASIC));
+#else
+  H5O_info_t info{};
+  MOTLEY_HDF5(where, ExitCode::input, H5Oget_info2(object, &info, H5O_INFO_BASIC));
+#endif
+  return info.fileno;
+}
+
+// The name of the file in which `object` lies.
+std::string file_name(hid_t object) {
+  const ssize_t length = H5Fget_name(object, nullptr, 0);
+  if (length <= 0) return "unknown";
+  std::string name(static_cast<std::size_t>(length), '\0');
+  H5Fget_name(object, name.data(), name.size() + 1);
+  return name;
+}
+
+// Whether the bytes [offset, offset + bytes) are there: those of one part of a split or family file are not.
+bool within_file(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
+  std::error_code error;
+  const std::uint64_t size = std::filesystem::file_size(path, error);
+  return !error && offset <= size && bytes <= size - offset;
+}
+
+void describe_layout(hid_t creation, DatasetInfo& info) {
   switch (H5Pget_layout(creation)) {
     case H5D_COMPACT:
       info.layout = "compact (inside the object header)";
@@ -125,15 +155,31 @@ void describe_layout(hid_t dataset, hid_t creation, bool as_in_memory, DatasetIn
         return;
       }
       info.layout = "contiguous";
-      // A data set to which nothing was ever written has no place in the file.
-      const haddr_t offset = H5Dget_offset(dataset);
-      info.packed = as_in_memory && offset != HADDR_UNDEF;
-      if (info.packed) info.file_offset = offset;
       return;
     }
     default:
       info.layout = "unknown layout";
   }
+}
+
+// Sets `packed` and `file_offset` of a data set of which the rest is known.
+void find_in_file(hid_t dataset, hid_t file, hid_t creation, const std::string& path, bool as_in_memory,
+                  DatasetInfo& info) {
+  const std::string where = fmt::format("{}, data set `{}`", path, info.name);
+  // Offsets count from the beginning of the file that holds the data set, which a link may have left.
+  const bool elsewhere = file_number(dataset, where) != file_number(file, where);
+  if (elsewhere) info.layout += fmt::format(", in another file ({})", file_name(dataset));
+  if (elsewhere || !as_in_memory || H5Pget_layout(creation) != H5D_CONTIGUOUS ||
+      H5Pget_external_count(creation) > 0)
+    return;
+  const haddr_t offset = H5Dget_offset(dataset);
+  if (offset == HADDR_UNDEF) return;  // nothing was ever written
+  if (!within_file(path, offset, info.stored_bytes)) {
+    info.layout += ", past the end of the file";
+    return;
+  }
+  info.packed = true;
+  info.file_offset = offset;
 }
 
 }  // namespace
@@ -149,7 +195,7 @@ Field DatasetInfo::as_field() const {
   return field;
 }
 
-DatasetInfo describe_dataset(hid_t dataset, const std::string& path, const std::string& name) {
+DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path, const std::string& name) {
   const Hdf5Lock lock;
   const std::string where = fmt::format("{}, data set `{}`", path, name);
   DatasetInfo info;
@@ -167,8 +213,9 @@ DatasetInfo describe_dataset(hid_t dataset, const std::string& path, const std::
   info.extents.assign(extents.begin(), extents.end());
 
   const Hdf5Handle creation(MOTLEY_HDF5(where, ExitCode::input, H5Dget_create_plist(dataset)), H5Pclose);
-  describe_layout(dataset, creation.get(), element.as_in_memory, info);
+  describe_layout(creation.get(), info);
   info.stored_bytes = H5Dget_storage_size(dataset);
+  find_in_file(dataset, file, creation.get(), path, element.as_in_memory, info);
   return info;
 }
 

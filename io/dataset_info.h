@@ -32,7 +32,8 @@ struct DatasetInfo {
   Field as_field() const;
 };
 
-// Describes the open data set `dataset`; `path` is for errors.
-DatasetInfo describe_dataset(hid_t dataset, const std::string& path, const std::string& name);
+// Describes the data set `dataset`, which was reached from the open file `file`, if only through an external
+// link; `path` is where that file lies.
+DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path, const std::string& name);
 
 }  // namespace motley::io

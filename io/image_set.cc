@@ -28,7 +28,7 @@ DatasetInfo open_and_describe(hid_t file, const std::string& path, const char* n
   if (H5Iget_type(object.get()) != H5I_DATASET) {
     fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
   }
-  DatasetInfo info = describe_dataset(object.get(), path, name);
+  DatasetInfo info = describe_dataset(object.get(), file, path, name);
   if (!info.missing_filter.empty()) {
     fail(ExitCode::input,
          "{}: data set `{}` is compressed with {}, which the HDF5 library of this machine cannot undo; "

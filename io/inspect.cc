@@ -51,7 +51,7 @@ std::string describe_values(hid_t dataset, const std::string& path, const Datase
   return text;
 }
 
-void describe_group(hid_t group, const std::string& path, const std::string& prefix, int depth,
+void describe_group(hid_t group, hid_t file, const std::string& path, const std::string& prefix, int depth,
                     std::string& text) {
   for (const std::string& name : link_names(group)) {
     const std::string full_name = prefix + name;
@@ -59,9 +59,9 @@ void describe_group(hid_t group, const std::string& path, const std::string& pre
     if (!object.valid()) {
       text += fmt::format("  {}: a link to something that is not there\n", full_name);
     } else if (H5Iget_type(object.get()) == H5I_GROUP && depth < deepest_group) {
-      describe_group(object.get(), path, full_name + "/", depth + 1, text);
+      describe_group(object.get(), file, path, full_name + "/", depth + 1, text);
     } else if (H5Iget_type(object.get()) == H5I_DATASET) {
-      const DatasetInfo info = describe_dataset(object.get(), path, full_name);
+      const DatasetInfo info = describe_dataset(object.get(), file, path, full_name);
       text +=
           fmt::format("  {}: {} {}, {}, {} in the file{}\n", full_name, info.type, info.shape(), info.layout,
                       in_units(info.stored_bytes), describe_values(object.get(), path, info));
@@ -117,7 +117,7 @@ std::string inspect(const std::string& path) {
   const Hdf5Lock lock;
   const Hdf5Handle file = open_hdf5(path);
   std::string datasets;
-  describe_group(file.get(), path, "", 0, datasets);
+  describe_group(file.get(), file.get(), path, "", 0, datasets);
   if (datasets.empty()) datasets = "  no data sets\n";
   return path + "\n" + datasets + describe_use(path, file.get());
 }

@@ -106,6 +106,14 @@ std::string describe_filters(hid_t creation, DatasetInfo& info) {
   return text;
 }
 
+// Chunks and contiguous data may get their place in the file when they are first written.
+bool is_written(hid_t creation, const DatasetInfo& info) {
+  const H5D_layout_t layout = H5Pget_layout(creation);
+  if (layout == H5D_CONTIGUOUS && H5Pget_external_count(creation) > 0) return true;
+  if (layout != H5D_CONTIGUOUS && layout != H5D_CHUNKED) return true;
+  return info.stored_bytes > 0;
+}
+
 // HDF5's number for the open file in which `object` lies, the same under whatever name it was reached.
 unsigned long file_number(hid_t object, const std::string& where) {
 #if H5_VERSION_GE(1, 12, 0)
@@ -169,11 +177,11 @@ void find_in_file(hid_t dataset, hid_t file, hid_t creation, const std::string& 
   // Offsets count from the beginning of the file that holds the data set, which a link may have left.
   const bool elsewhere = file_number(dataset, where) != file_number(file, where);
   if (elsewhere) info.layout += fmt::format(", in another file ({})", file_name(dataset));
-  if (elsewhere || !as_in_memory || H5Pget_layout(creation) != H5D_CONTIGUOUS ||
+  if (elsewhere || !info.written || !as_in_memory || H5Pget_layout(creation) != H5D_CONTIGUOUS ||
       H5Pget_external_count(creation) > 0)
     return;
   const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF) return;  // nothing was ever written
+  if (offset == HADDR_UNDEF) return;
   if (!within_file(path, offset, info.stored_bytes)) {
     info.layout += ", past the end of the file";
     return;
@@ -215,6 +223,8 @@ DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path,
   const Hdf5Handle creation(MOTLEY_HDF5(where, ExitCode::input, H5Dget_create_plist(dataset)), H5Pclose);
   describe_layout(creation.get(), info);
   info.stored_bytes = H5Dget_storage_size(dataset);
+  info.written = is_written(creation.get(), info);
+  if (!info.written) info.layout += ", never written";
   find_in_file(dataset, file, creation.get(), path, element.as_in_memory, info);
   return info;
 }

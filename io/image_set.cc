@@ -76,6 +76,10 @@ void check_labels_described(const std::string& path, const DatasetInfo& images, 
     fail(ExitCode::input, "{}: data sets `images` and `labels` are empty; expected at least one sample",
          path);
   }
+  for (const DatasetInfo* info : {&images, &labels}) {
+    if (!info->written)
+      fail(ExitCode::input, "{}: `{}` has no data: it was created but never written", path, info->name);
+  }
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct DatasetInfo {
   bool written = true;  // whether any of the data has a place in the file
   bool packed = false;  // contiguous, in this file, little-endian, whole bytes: see Field
   std::uint64_t file_offset = 0;
+  std::string why_unpacked;  // see Field
 
   bool is_integer() const { return dtype && *dtype != DType::f32 && *dtype != DType::f64; }
   // "[60000, 28, 28, 1]"

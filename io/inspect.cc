@@ -113,7 +113,8 @@ std::string describe_use(const std::string& path, hid_t file) {
         set.height, set.width, set.channels, set.source.packed() ? "packed" : "not packed");
     for (const Field& field : set.source.fields) {
       if (!field.packed)
-        text += fmt::format("  `{}` is not packed: it is read through HDF5, which is slower\n", field.name);
+        text += fmt::format("  `{}` is {}, so it is read through HDF5, which is slower\n", field.name,
+                            field.why_unpacked);
     }
     return text + "  " + describe_labels(set, file) + "\n";
   } catch (const Error& error) {

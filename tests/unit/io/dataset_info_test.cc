@@ -68,9 +68,10 @@ class DatasetInfoTest : public ::testing::Test {
     EXPECT_EQ(std::memcmp(file.data() + images.file_offset, images_.data(), images_.size()), 0);
   }
 
-  void expect_read_through_hdf5() const {
+  void expect_read_through_hdf5(const std::string& why) const {
     const Field images = describe_image_set(path()).source.fields[0];
     EXPECT_FALSE(images.packed);
+    EXPECT_EQ(images.why_unpacked, why);
     std::vector<std::uint8_t> got(images_.size());
     Hdf5Rows(path(), images, rows).read_range(0, rows, reinterpret_cast<std::byte*>(got.data()));
     EXPECT_EQ(got, images_);
@@ -88,7 +89,7 @@ TEST_F(DatasetInfoTest, images_in_another_file_are_read_from_there) {
     MOTLEY_HDF5(path(), ExitCode::internal,
                 H5Lcreate_external("other.h5", "images", file, "images", H5P_DEFAULT, H5P_DEFAULT));
   });
-  expect_read_through_hdf5();
+  expect_read_through_hdf5("in another file (" + path("other.h5") + ")");
 }
 
 TEST_F(DatasetInfoTest, labels_in_another_file_are_read_from_there) {
@@ -114,7 +115,7 @@ TEST_F(DatasetInfoTest, a_link_through_a_link_into_another_file_counts_as_such) 
     H5Lcreate_external("other.h5", "/", file, "there", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_soft("/there/images", file, "images", H5P_DEFAULT, H5P_DEFAULT);
   });
-  expect_read_through_hdf5();
+  expect_read_through_hdf5("in another file (" + path("other.h5") + ")");
 }
 
 TEST_F(DatasetInfoTest, links_within_the_file_stay_packed) {
@@ -154,17 +155,31 @@ TEST_F(DatasetInfoTest, external_storage_is_read_through_hdf5) {
   // A relative name is looked for in the working directory.
   make_with([&](hid_t creation) { H5Pset_external(creation, path("raw.bin").c_str(), 0, images_.size()); });
   ASSERT_EQ(std::filesystem::file_size(path("raw.bin")), images_.size());
-  expect_read_through_hdf5();
+  expect_read_through_hdf5("stored in external files");
 }
 
 TEST_F(DatasetInfoTest, compact_storage_is_read_through_hdf5) {
   make_with([](hid_t creation) { H5Pset_layout(creation, H5D_COMPACT); });
-  expect_read_through_hdf5();
+  expect_read_through_hdf5("compact (inside the object header)");
 }
 
 TEST_F(DatasetInfoTest, one_chunk_of_everything_is_read_through_hdf5) {
   make_with([](hid_t creation) { H5Pset_chunk(creation, 4, extents.data()); });
-  expect_read_through_hdf5();
+  expect_read_through_hdf5("chunked");
+}
+
+TEST_F(DatasetInfoTest, filters_are_named) {
+  make_with([](hid_t creation) {
+    H5Pset_chunk(creation, 4, extents.data());
+    H5Pset_fletcher32(creation);
+  });
+  expect_read_through_hdf5("chunked (checksum)");
+  make_with([](hid_t creation) {
+    H5Pset_chunk(creation, 4, extents.data());
+    H5Pset_shuffle(creation);
+    H5Pset_deflate(creation, 4);
+  });
+  expect_read_through_hdf5("chunked and compressed (shuffle, gzip 4)");
 }
 
 TEST_F(DatasetInfoTest, a_virtual_data_set_is_read_through_hdf5) {
@@ -178,7 +193,7 @@ TEST_F(DatasetInfoTest, a_virtual_data_set_is_read_through_hdf5) {
                                                     creation.get(), H5P_DEFAULT)),
                              H5Dclose);
   });
-  expect_read_through_hdf5();
+  expect_read_through_hdf5("virtual (assembled from other data sets)");
 }
 
 // The raw data of such files lie in other files than the one that is opened.
@@ -259,6 +274,7 @@ TEST_F(DatasetInfoTest, integers_that_use_a_part_of_their_bits_are_read_through_
   }
   const ImageSet set = describe_image_set(path());
   EXPECT_FALSE(set.source.fields[1].packed);
+  EXPECT_EQ(set.source.fields[1].why_unpacked, "of integers that use 8 of 16 bits");
   std::vector<std::uint16_t> got(rows);
   Hdf5Rows(path(), set.source.fields[1], rows).read_range(0, rows, reinterpret_cast<std::byte*>(got.data()));
   EXPECT_TRUE(std::equal(got.begin(), got.end(), labels_.begin(), labels_.end()));

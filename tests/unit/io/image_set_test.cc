@@ -345,7 +345,7 @@ TEST_F(ImageSetTest, labels_are_checked_beyond_the_first_block) {
 TEST(RowSource, survives_json_with_any_path) {
   RowSource source{"/data/\xff \"x\".h5", 1ULL << 40, {}};
   source.fields.push_back({"images", DType::u8, {28, 28, 1}, true, 1ULL << 41});
-  source.fields.push_back({"labels", DType::i64, {}, false, 0});
+  source.fields.push_back({"labels", DType::i64, {}, false, 0, "in another file (/\xfe.h5)"});
   const RowSource copy = RowSource::from_json(source.to_json());
   EXPECT_EQ(copy.path, source.path);
   EXPECT_EQ(copy.rows, source.rows);
@@ -356,6 +356,7 @@ TEST(RowSource, survives_json_with_any_path) {
     EXPECT_EQ(copy.fields[i].row, source.fields[i].row);
     EXPECT_EQ(copy.fields[i].packed, source.fields[i].packed);
     EXPECT_EQ(copy.fields[i].file_offset, source.fields[i].file_offset);
+    EXPECT_EQ(copy.fields[i].why_unpacked, source.fields[i].why_unpacked);
   }
   EXPECT_THROW(RowSource::from_json("{}"), Error);
 }

@@ -49,7 +49,9 @@ TEST(Inspect, tells_what_is_compressed_and_what_else_is_there) {
         "  origin/year: int16 [1], contiguous, 2 bytes in the file, values 2017 to 2017\n",
         "  weights: float32 [23], contiguous, 92 bytes in the file\n",
         "motley reads it as an image set: 23 samples of 5 x 4 pixels x 3 channels, not packed\n",
-        "  `images` is not packed: it is read through HDF5, which is slower\n",
+        "  `images` is chunked and compressed (shuffle, gzip 9), so it is read through HDF5, which is "
+        "slower\n",
+        "  `labels` is big-endian, so it is read through HDF5, which is slower\n",
         "  5 labels; samples per label: 0:5 1:5 2:4 3:5 4:4\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
   }

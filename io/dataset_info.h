@@ -22,8 +22,10 @@ struct DatasetInfo {
   std::string layout;                // for people: "chunks of [1563, 8], gzip 4"
   std::string missing_filter;  // a compression that this HDF5 library lacks; empty when it can read the data
   std::uint64_t stored_bytes = 0;
+  bool written = true;  // whether any of the data has a place in the file
   bool packed = false;  // contiguous, in this file, little-endian, whole bytes: see Field
   std::uint64_t file_offset = 0;
+  std::string why_unpacked;  // see Field
 
   bool is_integer() const { return dtype && *dtype != DType::f32 && *dtype != DType::f64; }
   // "[60000, 28, 28, 1]"
@@ -32,7 +34,8 @@ struct DatasetInfo {
   Field as_field() const;
 };
 
-// Describes the open data set `dataset`; `path` is for errors.
-DatasetInfo describe_dataset(hid_t dataset, const std::string& path, const std::string& name);
+// Describes the data set `dataset`, which was reached from the open file `file`, if only through an external
+// link; `path` is where that file lies.
+DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path, const std::string& name);
 
 }  // namespace motley::io

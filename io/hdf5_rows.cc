@@ -33,7 +33,7 @@ Hdf5Rows::Hdf5Rows(const std::string& path, const Field& field, std::uint64_t ro
   file_ = open_hdf5(path);
   dataset_ = {MOTLEY_HDF5(where_, ExitCode::input, H5Dopen2(file_.get(), field.name.c_str(), H5P_DEFAULT)),
               H5Dclose};
-  const DatasetInfo info = describe_dataset(dataset_.get(), path, field.name);
+  const DatasetInfo info = describe_dataset(dataset_.get(), file_.get(), path, field.name);
   const bool as_described = info.dtype == field.dtype && !info.extents.empty() && info.extents[0] == rows &&
                             info.as_field().row == field.row;
   if (!as_described) {

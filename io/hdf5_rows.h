@@ -1,5 +1,5 @@
-// Rows of a data set that MPI-IO cannot fetch as they lie, because it is chunked, compressed or big-endian:
-// read through HDF5, on this rank alone.
+// Rows of a data set that MPI-IO cannot fetch as they lie, because it is chunked, compressed, big-endian or in
+// another file: read through HDF5, on this rank alone.
 #pragma once
 
 #include <cstddef>

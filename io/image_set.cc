@@ -31,7 +31,7 @@ DatasetInfo open_and_describe(hid_t file, const std::string& path, const char* n
   if (H5Iget_type(object.get()) != H5I_DATASET) {
     fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
   }
-  DatasetInfo info = describe_dataset(object.get(), path, name);
+  DatasetInfo info = describe_dataset(object.get(), file, path, name);
   if (!info.missing_filter.empty()) {
     fail(ExitCode::input,
          "{}: data set `{}` is compressed with {}, which the HDF5 library of this machine cannot undo; "
@@ -78,6 +78,10 @@ void check_labels_described(const std::string& path, const DatasetInfo& images, 
   if (images.extents[0] == 0) {
     fail(ExitCode::input, "{}: data sets `images` and `labels` are empty; expected at least one sample",
          path);
+  }
+  for (const DatasetInfo* info : {&images, &labels}) {
+    if (!info->written)
+      fail(ExitCode::input, "{}: `{}` has no data: it was created but never written", path, info->name);
   }
 }
 

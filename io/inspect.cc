@@ -20,6 +20,8 @@ namespace {
 
 constexpr int deepest_group = 8;  // a file may link a group into itself
 constexpr std::size_t classes_shown_at_most = 100;
+// A few bytes of HDF5 can claim 2^63 rows.
+constexpr std::uint64_t rows_read_at_most = 100'000'000;
 
 std::string in_units(std::uint64_t bytes) {
   constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -30,20 +32,26 @@ std::string in_units(std::uint64_t bytes) {
   return fmt::format("{:.1f} {}", value, units[unit]);
 }
 
+// " among the first 100000000 samples" when that is not all of them.
+std::string among_the_first(std::uint64_t rows, const char* what) {
+  return rows > rows_read_at_most ? fmt::format(" among the first {} {}", rows_read_at_most, what) : "";
+}
+
 // "values 0 to 9"; nothing to say about what is not a column of integers.
 std::string describe_values(hid_t dataset, const std::string& path, const DatasetInfo& info) {
   if (!info.is_integer() || info.extents.size() != 1 || info.extents[0] == 0) return {};
-  if (!info.missing_filter.empty()) return {};
+  if (!info.missing_filter.empty() || !info.written) return {};
   std::string text;
   const auto describe = [&]<class T>(T) {
     std::optional<T> smallest, largest;
-    visit_blocks_as<T>(dataset, fmt::format("{}, data set `{}`", path, info.name), 0, info.extents[0],
+    visit_blocks_as<T>(dataset, fmt::format("{}, data set `{}`", path, info.name), 0,
+                       std::min(info.extents[0], rows_read_at_most),
                        [&](std::uint64_t, std::span<const T> values) {
                          const auto [low, high] = std::minmax_element(values.begin(), values.end());
                          smallest = smallest ? std::min(*smallest, *low) : *low;
                          largest = largest ? std::max(*largest, *high) : *high;
                        });
-    text = fmt::format(", values {} to {}", *smallest, *largest);
+    text = fmt::format(", values {} to {}{}", *smallest, *largest, among_the_first(info.extents[0], "rows"));
   };
   if (info.dtype == DType::u64) {
     describe(std::uint64_t{});
@@ -53,7 +61,7 @@ std::string describe_values(hid_t dataset, const std::string& path, const Datase
   return text;
 }
 
-void describe_group(hid_t group, const std::string& path, const std::string& prefix, int depth,
+void describe_group(hid_t group, hid_t file, const std::string& path, const std::string& prefix, int depth,
                     std::string& text) {
   for (const std::string& name : link_names(group)) {
     const std::string full_name = prefix + name;
@@ -61,9 +69,9 @@ void describe_group(hid_t group, const std::string& path, const std::string& pre
     if (!object.valid()) {
       text += fmt::format("  {}: a link to something that is not there\n", full_name);
     } else if (H5Iget_type(object.get()) == H5I_GROUP && depth < deepest_group) {
-      describe_group(object.get(), path, full_name + "/", depth + 1, text);
+      describe_group(object.get(), file, path, full_name + "/", depth + 1, text);
     } else if (H5Iget_type(object.get()) == H5I_DATASET) {
-      const DatasetInfo info = describe_dataset(object.get(), path, full_name);
+      const DatasetInfo info = describe_dataset(object.get(), file, path, full_name);
       text +=
           fmt::format("  {}: {} {}, {}, {} in the file{}\n", full_name, info.type, info.shape(), info.layout,
                       in_units(info.stored_bytes), describe_values(object.get(), path, info));
@@ -81,9 +89,11 @@ std::string describe_labels(const ImageSet& set, hid_t file) {
     for (const auto label : labels)
       ++samples_of[{std::cmp_greater_equal(label, 0), static_cast<std::uint64_t>(label)}];
   };
-  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, 0, set.source.rows, count);
+  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, 0,
+                 std::min(set.source.rows, rows_read_at_most), count);
 
-  std::string text = fmt::format("{} labels; samples per label:", samples_of.size());
+  std::string text = fmt::format("{} labels{}; samples per label:", samples_of.size(),
+                                 among_the_first(set.source.rows, "samples"));
   std::size_t shown = 0;
   for (const auto& [key, samples] : samples_of) {
     if (shown++ == classes_shown_at_most) {
@@ -105,7 +115,8 @@ std::string describe_use(const std::string& path, hid_t file) {
         set.height, set.width, set.channels, set.source.packed() ? "packed" : "not packed");
     for (const Field& field : set.source.fields) {
       if (!field.packed)
-        text += fmt::format("  `{}` is not packed: it is read through HDF5, which is slower\n", field.name);
+        text += fmt::format("  `{}` is {}, so it is read through HDF5, which is slower\n", field.name,
+                            field.why_unpacked);
     }
     return text + "  " + describe_labels(set, file) + "\n";
   } catch (const Error& error) {
@@ -119,7 +130,7 @@ std::string inspect(const std::string& path) {
   const Hdf5Lock lock;
   const Hdf5Handle file = open_hdf5(path);
   std::string datasets;
-  describe_group(file.get(), path, "", 0, datasets);
+  describe_group(file.get(), file.get(), path, "", 0, datasets);
   if (datasets.empty()) datasets = "  no data sets\n";
   return path + "\n" + datasets + describe_use(path, file.get());
 }

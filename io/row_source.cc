@@ -25,6 +25,16 @@ T get(const Json& object, const char* key) {
   return json_get<T>(object, key, where, ExitCode::internal);
 }
 
+// A path is bytes, not text; JSON is text. Invalid UTF-8 would not survive, so it goes as numbers.
+std::vector<std::uint8_t> bytes_of(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string get_bytes(const Json& object, const char* key) {
+  const auto bytes = get<std::vector<std::uint8_t>>(object, key);
+  return {bytes.begin(), bytes.end()};
+}
+
 }  // namespace
 
 bool RowSource::packed() const {
@@ -40,18 +50,16 @@ std::string RowSource::to_json() const {
                     {"dtype", name_of(field.dtype)},
                     {"row", row},
                     {"packed", field.packed},
-                    {"file_offset", field.file_offset}});
+                    {"file_offset", field.file_offset},
+                    {"why_unpacked", bytes_of(field.why_unpacked)}});
   }
-  // A path is bytes, not text; JSON is text. Invalid UTF-8 would not survive, so it goes as numbers.
-  return Json{{"path", std::vector<std::uint8_t>(path.begin(), path.end())}, {"rows", rows}, {"fields", list}}
-      .dump();
+  return Json{{"path", bytes_of(path)}, {"rows", rows}, {"fields", list}}.dump();
 }
 
 RowSource RowSource::from_json(const std::string& text) {
   const Json json = parse_json(text, where, ExitCode::internal);
   RowSource source;
-  const auto path = get<std::vector<std::uint8_t>>(json, "path");
-  source.path.assign(path.begin(), path.end());
+  source.path = get_bytes(json, "path");
   source.rows = get<std::uint64_t>(json, "rows");
   for (const Json& entry : get<Json>(json, "fields")) {
     Field field;
@@ -60,6 +68,7 @@ RowSource RowSource::from_json(const std::string& text) {
     for (const auto extent : get<std::vector<std::int64_t>>(entry, "row")) field.row.append(extent);
     field.packed = get<bool>(entry, "packed");
     field.file_offset = get<std::uint64_t>(entry, "file_offset");
+    field.why_unpacked = get_bytes(entry, "why_unpacked");
     source.fields.push_back(std::move(field));
   }
   return source;

@@ -18,6 +18,7 @@ struct Field {
   Shape row;                      // shape of one row; rank 0 for a scalar per sample
   bool packed = true;             // contiguous and uncompressed: row i lies at file_offset + i * row_bytes()
   std::uint64_t file_offset = 0;  // of row 0, when packed
+  std::string why_unpacked = {};  // when not packed, what it is instead: "chunked and compressed (gzip 4)"
 
   std::size_t row_bytes() const { return static_cast<std::size_t>(row.elements()) * size_of(dtype); }
 };

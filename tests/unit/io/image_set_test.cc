@@ -197,6 +197,28 @@ TEST_F(ImageSetTest, no_samples_are_said) {
   expect_input_error(path() + ": data sets `images` and `labels` are empty; expected at least one sample");
 }
 
+TEST_F(ImageSetTest, data_that_was_never_written_is_said) {
+  constexpr hsize_t many = 1ULL << 40;
+  {
+    Hdf5File file(path());
+    file.add("images", {4, 2, 3, 1}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr);
+    add_u8(file, "labels", {4});
+  }
+  expect_input_error(path() + ": `images` has no data: it was created but never written");
+  {
+    Hdf5File file(path());
+    add_u8(file, "images", {4, 2, 3, 1});
+    file.add("labels", {4}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr);
+  }
+  expect_input_error(path() + ": `labels` has no data: it was created but never written");
+  {
+    Hdf5File file(path());
+    file.add("images", {many, 28, 28, 1}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr, {{1024, 28, 28, 1}});
+    file.add("labels", {many}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr, {{1 << 20}});
+  }
+  expect_input_error(path() + ": `images` has no data: it was created but never written");
+}
+
 TEST_F(ImageSetTest, a_compression_that_hdf5_lacks_is_said) {
   const std::string file = test::source_path("golden/io_lzf.h5").string();
   expect_error(
@@ -240,15 +262,6 @@ TEST_F(ImageSetTest, a_user_block_is_counted_into_the_offset) {
   ASSERT_TRUE(set.source.packed());
   const std::string file = read_file(path(), ExitCode::input);
   EXPECT_EQ(std::memcmp(file.data() + set.source.fields[0].file_offset, images.data(), images.size()), 0);
-}
-
-TEST_F(ImageSetTest, data_that_was_never_written_has_no_place_and_is_not_packed) {
-  {
-    Hdf5File file(path());
-    file.add("images", {4, 2, 3, 1}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr);
-    add_u8(file, "labels", {4});
-  }
-  EXPECT_FALSE(describe_image_set(path()).source.packed());
 }
 
 TEST_F(ImageSetTest, a_file_by_h5py_with_gzip_and_big_endian_labels_is_read) {
@@ -332,7 +345,7 @@ TEST_F(ImageSetTest, labels_are_checked_beyond_the_first_block) {
 TEST(RowSource, survives_json_with_any_path) {
   RowSource source{"/data/\xff \"x\".h5", 1ULL << 40, {}};
   source.fields.push_back({"images", DType::u8, {28, 28, 1}, true, 1ULL << 41});
-  source.fields.push_back({"labels", DType::i64, {}, false, 0});
+  source.fields.push_back({"labels", DType::i64, {}, false, 0, "in another file (/\xfe.h5)"});
   const RowSource copy = RowSource::from_json(source.to_json());
   EXPECT_EQ(copy.path, source.path);
   EXPECT_EQ(copy.rows, source.rows);
@@ -343,6 +356,7 @@ TEST(RowSource, survives_json_with_any_path) {
     EXPECT_EQ(copy.fields[i].row, source.fields[i].row);
     EXPECT_EQ(copy.fields[i].packed, source.fields[i].packed);
     EXPECT_EQ(copy.fields[i].file_offset, source.fields[i].file_offset);
+    EXPECT_EQ(copy.fields[i].why_unpacked, source.fields[i].why_unpacked);
   }
   EXPECT_THROW(RowSource::from_json("{}"), Error);
 }

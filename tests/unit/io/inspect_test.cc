@@ -9,6 +9,20 @@
 namespace motley::io {
 namespace {
 
+// Writes a 7 at the first place of a data set.
+void write_one(const std::string& path, const char* name) {
+  const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
+  const Hdf5Handle dataset(H5Dopen2(file.get(), name, H5P_DEFAULT), H5Dclose);
+  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const std::vector<hsize_t> first(static_cast<std::size_t>(H5Sget_simple_extent_ndims(space.get())), 0);
+  const std::vector<hsize_t> one(first.size(), 1);
+  const Hdf5Handle memory(H5Screate_simple(static_cast<int>(one.size()), one.data(), nullptr), H5Sclose);
+  H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, first.data(), nullptr, one.data(), nullptr);
+  const std::uint8_t seven = 7;
+  MOTLEY_HDF5(path, ExitCode::internal,
+              H5Dwrite(dataset.get(), H5T_NATIVE_UINT8, memory.get(), space.get(), H5P_DEFAULT, &seven));
+}
+
 TEST(Inspect, tells_what_a_packed_image_set_holds) {
   const test::TemporaryDirectory directory;
   const std::string path = (directory.path() / "set.h5").string();
@@ -35,8 +49,47 @@ TEST(Inspect, tells_what_is_compressed_and_what_else_is_there) {
         "  origin/year: int16 [1], contiguous, 2 bytes in the file, values 2017 to 2017\n",
         "  weights: float32 [23], contiguous, 92 bytes in the file\n",
         "motley reads it as an image set: 23 samples of 5 x 4 pixels x 3 channels, not packed\n",
-        "  `images` is not packed: it is read through HDF5, which is slower\n",
+        "  `images` is chunked and compressed (shuffle, gzip 9), so it is read through HDF5, which is "
+        "slower\n",
+        "  `labels` is big-endian, so it is read through HDF5, which is slower\n",
         "  5 labels; samples per label: 0:5 1:5 2:4 3:5 4:4\n"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
+  }
+}
+
+TEST(Inspect, does_not_read_what_was_never_written) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "set.h5").string();
+  constexpr hsize_t many = 1ULL << 40;
+  {
+    test::Hdf5File file(path);
+    file.add("images", {many, 28, 28, 1}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr, {{1024, 28, 28, 1}});
+    file.add("labels", {many}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr, {{1 << 20}});
+  }
+  EXPECT_EQ(inspect(path),
+            path +
+                "\n"
+                "  images: uint8 [1099511627776, 28, 28, 1], chunks of [1024, 28, 28, 1], never written, "
+                "0 bytes in the file\n"
+                "  labels: uint8 [1099511627776], chunks of [1048576], never written, 0 bytes in the file\n"
+                "motley cannot read it as an image set: " +
+                path + ": `images` has no data: it was created but never written\n");
+}
+
+TEST(Inspect, reads_a_part_of_the_labels_where_there_are_very_many) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "set.h5").string();
+  constexpr hsize_t many = 1ULL << 40;
+  {
+    test::Hdf5File file(path);
+    file.add("images", {many, 1, 1, 1}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr, {{1 << 20, 1, 1, 1}});
+    file.add("labels", {many}, H5T_STD_U8LE, H5T_NATIVE_UINT8, nullptr, {{1 << 20}});
+  }
+  for (const char* name : {"images", "labels"}) write_one(path, name);
+  const std::string text = inspect(path);
+  for (const char* part :
+       {", values 0 to 7 among the first 100000000 rows\n",
+        "  2 labels among the first 100000000 samples; samples per label: 0:99999999 7:1\n"}) {
     EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in:\n" << text;
   }
 }

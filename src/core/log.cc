@@ -44,7 +44,7 @@ void emit(std::string_view kind, std::string_view message) {
 
 }  // namespace
 
-void set_rank(int rank, int) {
+void set_rank(int rank) {
   g_rank = rank;
 }
 

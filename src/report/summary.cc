@@ -87,15 +87,14 @@ std::string crowded_note(double lost) {
 std::string common_note(double lost, std::size_t ranks) {
   if (ranks == 1) {
     return fmt::format(
-        "{:.1f} % of the time was lost waiting for data: reading is slower than computing. Try a "
-        "contiguous data set (h5repack -l CONTI) or faster storage.",
+        "{:.1f} % of the time was lost waiting for data: reading is slower than computing. A "
+        "contiguous, little-endian data set (motley data inspect says) or faster storage helps.",
         100 * lost);
   }
   return fmt::format(
       "{:.1f} % of rank-time was lost waiting, by all ranks about equally: the shares are already "
       "right, and other weights would not help. The time goes into communication or reading. A larger "
-      "--global-batch exchanges gradients less often; a contiguous data set (h5repack -l CONTI) reads "
-      "faster.",
+      "--global-batch exchanges gradients less often.",
       100 * lost);
 }
 

@@ -24,27 +24,29 @@ bool is_launcher(const std::string& name) {
   return name == "mpirun" || name == "mpiexec" || name == "orterun" || name == "prterun" || name == "prte";
 }
 
-// The mpirun among the ancestors of this process; 0 when there is none.
+bool is_daemon(const std::string& name) {
+  return name == "orted" || name == "prted";
+}
+
+// The mpirun among the ancestors of this process; 0 when there is none, -1 when it runs on another host and only its
+// daemon is here.
 int launcher() {
   int pid = ::getppid();
   for (int depth = 0; pid > 1 && depth < 16; ++depth) {
-    if (is_launcher(status_of(pid, "Name"))) return pid;
+    const std::string name = status_of(pid, "Name");
+    if (is_launcher(name)) return pid;
+    if (is_daemon(name)) return -1;
     pid = std::atoi(status_of(pid, "PPid").c_str());
   }
   return 0;
 }
 
-bool under_mpi() {
-  return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr || std::getenv("PMIX_RANK") != nullptr ||
-         std::getenv("PMI_RANK") != nullptr;
-}
-
 // A descriptor of the terminal that standard output ends up on; -1 when it is none. `owned`: to be closed.
 int open_terminal(bool& owned) {
   owned = false;
-  if (!under_mpi()) return ::isatty(STDOUT_FILENO) == 1 ? STDOUT_FILENO : -1;
   const int pid = launcher();
-  if (pid == 0) return -1;
+  if (pid == 0) return ::isatty(STDOUT_FILENO) == 1 ? STDOUT_FILENO : -1;
+  if (pid < 0) return -1;
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/1";
   const int fd = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return -1;

@@ -32,11 +32,11 @@ DataSet open_data(const Task& task, const std::string& subset, const std::string
   const std::uint64_t count = set.source.rows / ranks + (rank < set.source.rows % ranks ? 1 : 0);
   comm::agree(world, "checking the data", [&] { task.check(set.source, first, count); });
   set.reader = std::make_unique<io::WindowReader>(set.source, world.handle(), world.timeout_s());
-  if (!set.source.packed()) {
+  for (const io::Field& field : set.source.fields) {
+    if (field.packed) continue;
     log::info(
-        "{} is chunked or compressed: reading it at random is slow. A contiguous copy (h5repack -l CONTI) "
-        "is read much faster.",
-        path);
+        "{}: `{}` is {}, so it is read through HDF5, which is slower than a contiguous, little-endian copy",
+        path, field.name, field.why_unpacked);
   }
   return set;
 }

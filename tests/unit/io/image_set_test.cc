@@ -342,6 +342,21 @@ TEST_F(ImageSetTest, labels_are_checked_beyond_the_first_block) {
                [this] { check_labels(describe_image_set(path()), 0, rows, 3); });
 }
 
+TEST_F(ImageSetTest, the_writer_leaves_pipes_sockets_and_devices_where_they_are) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  ASSERT_EQ(::mknod(path("socket").c_str(), S_IFSOCK | 0600, 0), 0);
+  std::filesystem::create_symlink("/dev/full", path("device"));
+  for (const char* name : {"pipe", "socket", "device"}) {
+    const auto before = std::filesystem::symlink_status(path(name)).type();
+    expect_error(ExitCode::input, "cannot write " + path(name) + ": it is there and not a regular file", [&] {
+      ImageSetWriter writer(path(name), 1, 1, 1, 1);
+      writer.append(bytes(1).data(), bytes(1).data(), 1);
+      writer.finish();
+    });
+    EXPECT_EQ(std::filesystem::symlink_status(path(name)).type(), before) << name;
+  }
+}
+
 TEST(RowSource, survives_json_with_any_path) {
   RowSource source{"/data/\xff \"x\".h5", 1ULL << 40, {}};
   source.fields.push_back({"images", DType::u8, {28, 28, 1}, true, 1ULL << 41});

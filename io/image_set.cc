@@ -25,7 +25,8 @@ DatasetInfo open_and_describe(hid_t file, const std::string& path, const char* n
   if (H5Lexists(file, name, H5P_DEFAULT) <= 0) {
     fail(ExitCode::input, "{} has no data set `{}`; it has {}", path, name, list_contents(file));
   }
-  const Hdf5Handle object(MOTLEY_HDF5(path, ExitCode::input, H5Oopen(file, name, H5P_DEFAULT)), H5Oclose);
+  const std::string where = fmt::format("{}, data set `{}`", path, name);
+  const Hdf5Handle object(MOTLEY_HDF5(where, ExitCode::input, H5Oopen(file, name, H5P_DEFAULT)), H5Oclose);
   if (H5Iget_type(object.get()) != H5I_DATASET) {
     fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
   }

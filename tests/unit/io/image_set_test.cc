@@ -97,7 +97,7 @@ TEST_F(ImageSetTest, a_file_cut_short_is_said) {
     add_u8(file, "labels", {100});
   }
   std::filesystem::resize_file(path(), 5000);
-  expect_error_with(ExitCode::input, {path() + ": H5Fopen(", "truncated file"},
+  expect_error_with(ExitCode::input, {path() + ": HDF5 cannot open it: truncated file: eof = 5000, "},
                     [this] { describe_image_set(path()); });
 }
 

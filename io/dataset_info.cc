@@ -1,5 +1,7 @@
 #include "io/dataset_info.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
 #include <filesystem>
 #include <system_error>

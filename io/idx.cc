@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <span>
+#include <system_error>
 #include <vector>
 
 #include "core/error.h"

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "io/dataset_info.h"
@@ -132,15 +134,13 @@ struct ImageSetWriter::Impl {
   std::uint64_t samples = 0, written = 0;
   std::uint64_t image_bytes = 0;
   std::uint64_t images_offset = 0, labels_offset = 0;
-  int file = -1;
+  std::optional<Descriptor> file;
 
   ~Impl() {
-    if (file >= 0) ::close(file);
     if (!temporary.empty()) ::unlink(temporary.c_str());
   }
   void lay_out(std::int64_t height, std::int64_t width, std::int64_t channels);
   std::uint64_t add_dataset(hid_t hdf5, const char* name, const std::vector<hsize_t>& extents) const;
-  void write(const std::uint8_t* data, std::uint64_t bytes, std::uint64_t offset) const;
 };
 
 // Where the first byte of the new data set belongs.
@@ -183,20 +183,11 @@ void ImageSetWriter::Impl::lay_out(std::int64_t height, std::int64_t width, std:
   MOTLEY_HDF5(where, ExitCode::input, hdf5.close());
 }
 
-void ImageSetWriter::Impl::write(const std::uint8_t* data, std::uint64_t bytes, std::uint64_t offset) const {
-  for (std::uint64_t done = 0; done < bytes;) {
-    const ssize_t put = ::pwrite(file, data + done, bytes - done, static_cast<off_t>(offset + done));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail(ExitCode::input, "cannot write {}: {}", temporary, system_message(errno));
-    done += static_cast<std::uint64_t>(put);
-  }
-}
-
 ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, std::int64_t height,
                                std::int64_t width, std::int64_t channels)
     : impl_(std::make_unique<Impl>()) {
   MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
-  std::error_code unknown;  // what that is, opening the temporary file will say
+  std::error_code unknown;  // what cannot be looked at cannot be created either, and is said there
   const std::filesystem::file_status existing = std::filesystem::status(path, unknown);
   if (is_directory(existing)) fail(ExitCode::input, "cannot write {}: it is a directory", path);
   // Renaming would put a file in the place of a device or a pipe.
@@ -206,12 +197,11 @@ ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, s
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   impl_->samples = samples;
   impl_->image_bytes = static_cast<std::uint64_t>(height * width * channels);
-  impl_->file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (impl_->file < 0) fail(ExitCode::input, "cannot create {}: {}", temporary, system_message(errno));
+  impl_->file.emplace(temporary, O_WRONLY | O_CREAT | O_TRUNC, ExitCode::input);
   impl_->temporary = temporary;
   // As much as HDF5 is about to write itself: a disk that is full already is to be met here.
   const std::vector<std::uint8_t> zeros(16384);
-  impl_->write(zeros.data(), zeros.size(), 0);
+  impl_->file->write_at(0, zeros.data(), zeros.size());
   impl_->lay_out(height, width, channels);
 }
 
@@ -219,15 +209,15 @@ ImageSetWriter::~ImageSetWriter() = default;
 
 void ImageSetWriter::append(const std::uint8_t* images, const std::uint8_t* labels, std::uint64_t count) {
   MOTLEY_CHECK(count <= impl_->samples - impl_->written);
-  impl_->write(images, count * impl_->image_bytes,
-               impl_->images_offset + impl_->written * impl_->image_bytes);
-  impl_->write(labels, count, impl_->labels_offset + impl_->written);
+  const std::uint64_t row = impl_->written;
+  impl_->file->write_at(impl_->images_offset + row * impl_->image_bytes, images, count * impl_->image_bytes);
+  impl_->file->write_at(impl_->labels_offset + row, labels, count);
   impl_->written += count;
 }
 
 void ImageSetWriter::finish() {
   MOTLEY_CHECK(!impl_->temporary.empty() && impl_->written == impl_->samples);
-  sync_path(impl_->temporary, ExitCode::input);
+  impl_->file->sync();
   rename_durably(impl_->temporary, impl_->path, ExitCode::input);
   impl_->temporary.clear();
 }

@@ -23,7 +23,7 @@ ImageSet describe_image_set(const std::string& path);
 // [0, classes). Local: ranks divide a data set among themselves by ranges.
 void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count, std::int64_t classes);
 
-// Writes a packed image set: contiguous, little-endian. `write_rows` style streaming keeps memory small.
+// Writes a packed image set: contiguous, little-endian. Rows may come in portions, to keep memory small.
 class ImageSetWriter {
  public:
   // Writes to path + ".tmp-PID" until finish(), which flushes, fsyncs and renames: a file of that name is

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <climits>
 #include <cstdlib>
+#include <exception>
+#include <new>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -70,8 +72,12 @@ void check_mpi_call(int result, const char* call) {
   if (result != MPI_SUCCESS) fail(ExitCode::communication, "{} failed: {}", call, mpi_message(result));
 }
 
-OwnCommunicator::OwnCommunicator(MPI_Comm parent) {
-  check_mpi_call(MPI_Comm_dup(parent, &comm_), "MPI_Comm_dup");
+OwnCommunicator::OwnCommunicator(MPI_Comm parent, const std::atomic<bool>& give_up) : give_up_(give_up) {
+  auto duplicate = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi_call(MPI_Comm_idup(parent, duplicate.get(), &request), "MPI_Comm_idup");
+  wait(request, duplicate);
+  comm_ = *duplicate;
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   MPI_Comm_rank(comm_, &rank_);
   MPI_Comm_size(comm_, &size_);
@@ -81,28 +87,59 @@ OwnCommunicator::~OwnCommunicator() {
   if (comm_ != MPI_COMM_NULL) MPI_Comm_free(&comm_);
 }
 
+template <class T>
+void OwnCommunicator::wait(MPI_Request& request, std::unique_ptr<T>& buffer) const {
+  if (wait_napping(&request, give_up_)) return;
+  static_cast<void>(buffer.release());
+  fail(ExitCode::communication, "the window reader stopped waiting for the other ranks");
+}
+
+void OwnCommunicator::all_reduce(Numbers& numbers, MPI_Op operation) const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi_call(MPI_Iallreduce(MPI_IN_PLACE, numbers->data(), static_cast<int>(numbers->size()), MPI_INT,
+                                operation, comm_, &request),
+                 "MPI_Iallreduce");
+  wait(request, numbers);
+}
+
+std::string OwnCommunicator::broadcast(const std::string& text, int root) const {
+  const auto send = [&](auto& buffer, int count, MPI_Datatype type) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi_call(MPI_Ibcast(buffer->data(), count, type, root, comm_, &request), "MPI_Ibcast");
+    wait(request, buffer);
+  };
+  auto length = std::make_unique<std::vector<int>>(1, static_cast<int>(text.size()));
+  send(length, 1, MPI_INT);
+  auto characters = std::make_unique<std::string>(rank_ == root ? text : "");
+  characters->resize(static_cast<std::size_t>(length->front()));
+  send(characters, length->front(), MPI_CHAR);
+  return *characters;
+}
+
 void OwnCommunicator::agree(const std::function<void()>& work) const {
   std::optional<Error> mine;
   try {
     work();
   } catch (const Error& error) {
     mine = error;
+  } catch (const std::bad_alloc&) {
+    mine.emplace(ExitCode::device, "the memory of this machine ran out");
   } catch (const std::exception& error) {
     mine.emplace(ExitCode::internal, error.what());
   }
-  int first_failed = mine ? rank_ : size_;
-  check_mpi_call(MPI_Allreduce(MPI_IN_PLACE, &first_failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+  // The lowest rank that failed, and whether any did not.
+  auto votes = std::make_unique<std::vector<int>>(std::vector<int>{mine ? rank_ : size_, mine ? 1 : 0});
+  all_reduce(votes, MPI_MIN);
+  const int first_failed = votes->front();
   if (first_failed == size_) return;
+  const bool all_failed = votes->back() == 1;
 
-  int all_failed = mine ? 1 : 0;
-  check_mpi_call(MPI_Allreduce(MPI_IN_PLACE, &all_failed, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
-  std::string sentence = mine ? mine->what() : "";
-  int header[2] = {mine ? static_cast<int>(mine->code()) : 0, static_cast<int>(sentence.size())};
-  check_mpi_call(MPI_Bcast(header, 2, MPI_INT, first_failed, comm_), "MPI_Bcast");
-  sentence.resize(static_cast<std::size_t>(header[1]));
-  check_mpi_call(MPI_Bcast(sentence.data(), header[1], MPI_CHAR, first_failed, comm_), "MPI_Bcast");
-  if (all_failed == 0) sentence = fmt::format("on rank {}: {}", first_failed, sentence);
-  throw Error(static_cast<ExitCode>(header[0]), sentence);
+  const bool speaker = rank_ == first_failed;
+  const std::string code =
+      broadcast(speaker ? std::to_string(static_cast<int>(mine->code())) : "", first_failed);
+  std::string sentence = broadcast(speaker ? mine->what() : "", first_failed);
+  if (!all_failed) sentence = fmt::format("on rank {}: {}", first_failed, sentence);
+  throw AgreedError(static_cast<ExitCode>(std::stoi(code)), sentence);
 }
 
 bool wait_napping(MPI_Request* request, const std::atomic<bool>& give_up) {
@@ -146,14 +183,14 @@ std::uint64_t MpiFile::size() const {
 void MpiFile::read_all(std::uint64_t base, std::span<const Block> blocks, std::byte* out) {
   // Every rank makes the same two collective calls whatever it has to read and whatever went wrong before.
   std::optional<BlockType> type;
-  std::optional<Error> failure;
+  std::exception_ptr failure;
   std::uint64_t bytes = 0;
   try {
     if (!blocks.empty()) type.emplace(blocks);
     for (const Block& block : blocks) bytes += block.bytes;
     MOTLEY_CHECK(bytes <= INT_MAX);
-  } catch (const Error& error) {
-    failure = error;
+  } catch (...) {
+    failure = std::current_exception();
     type.reset();
     bytes = 0;
   }
@@ -165,7 +202,7 @@ void MpiFile::read_all(std::uint64_t base, std::span<const Block> blocks, std::b
   static const bool together = this_library_reads_right();
   const int got = together ? MPI_File_read_all(file_, out, count, MPI_BYTE, &status)
                            : MPI_File_read(file_, out, count, MPI_BYTE, &status);
-  if (failure) throw *failure;
+  if (failure) std::rethrow_exception(failure);
   check(viewed, "MPI_File_set_view");
   check(got, together ? "MPI_File_read_all" : "MPI_File_read");
 }

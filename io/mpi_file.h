@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/row_plan.h"
 
@@ -20,25 +22,36 @@ void check_mpi_call(int result, const char* call);
 // MPI's text for an error code.
 std::string mpi_message(int result);
 
-// A duplicate of a communicator, freed (collectively) at the end unless abandoned.
+// A duplicate of a communicator, freed (collectively) at the end unless abandoned. No wait in it outlasts
+// `give_up`: when that becomes true they throw Error(communication), and the memory that MPI may still write
+// to is kept for ever.
 class OwnCommunicator {
  public:
-  explicit OwnCommunicator(MPI_Comm parent);  // collective
+  // Collective. `give_up` must outlive the object.
+  OwnCommunicator(MPI_Comm parent, const std::atomic<bool>& give_up);
   ~OwnCommunicator();
   OwnCommunicator(const OwnCommunicator&) = delete;
   OwnCommunicator& operator=(const OwnCommunicator&) = delete;
 
   MPI_Comm get() const { return comm_; }
-  int rank() const { return rank_; }
   int size() const { return size_; }
   // Ranks that will not answer any more must not be waited for: the communicator is then leaked.
   void abandon() { comm_ = MPI_COMM_NULL; }
 
-  // Collective. Runs `work`, which must not communicate; when it threw an Error on any rank, every rank
-  // throws the one of the lowest such rank.
+  // Collective, in place. `numbers` is null after an error: MPI has it.
+  using Numbers = std::unique_ptr<std::vector<int>>;
+  void all_reduce(Numbers& numbers, MPI_Op operation) const;
+
+  // Collective. Runs `work`; when it threw on any rank, every rank throws AgreedError with the code and the
+  // sentence of the lowest such rank.
   void agree(const std::function<void()>& work) const;
 
  private:
+  template <class T>
+  void wait(MPI_Request& request, std::unique_ptr<T>& buffer) const;
+  std::string broadcast(const std::string& text, int root) const;
+
+  const std::atomic<bool>& give_up_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
 };

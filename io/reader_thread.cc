@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "io/hdf5.h"
@@ -13,29 +14,32 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An operation that was given up is still MPI's, and so is its buffer.
-void keep_for_mpi(std::vector<int> buffer) {
-  static std::mutex mutex;
-  static std::vector<std::vector<int>> kept;
-  const std::lock_guard lock(mutex);
-  kept.push_back(std::move(buffer));
-}
-
 }  // namespace
 
 ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
-    : source_(source), comm_(std::make_unique<OwnCommunicator>(parent)), rank_(comm_->rank()) {
+    : source_(source),
+      out_of_memory_(ExitCode::device,
+                     fmt::format("reading {}: the memory of this machine ran out", source.path)),
+      unknown_failure_(ExitCode::internal,
+                       fmt::format("reading {}: something was thrown that is no exception", source.path)),
+      parent_(parent) {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
+  MPI_Comm_rank(parent_, &rank_);
+}
+
+void ReaderThread::open() {
+  doing_ = "waiting for the other ranks to come and open it";
+  comm_ = std::make_unique<OwnCommunicator>(parent_, give_up_);
   const bool any_packed = std::any_of(source_.fields.begin(), source_.fields.end(),
                                       [](const Field& field) { return field.packed; });
-  comm_->agree([&] {
-    int level = MPI_THREAD_SINGLE;
-    MPI_Query_thread(&level);
-    MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
-    // A rank that cannot open the file must be known before the collective open, which it would spoil for
-    // all.
-    open_hdf5(source_.path);
-  });
+  doing_ = "opening it, or waiting for the other ranks to have opened it";
+  // A rank that cannot open the file must be known before the collective open, which it would spoil for all
+  // and which knows no deadline.
+  comm_->agree([&] { open_hdf5(source_.path); });
   if (any_packed) {
+    doing_ = "in MPI_File_open";
     try {
       comm_->agree([&] { file_ = std::make_unique<MpiFile>(comm_->get(), source_.path); });
     } catch (const Error&) {
@@ -44,14 +48,32 @@ ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
       throw;
     }
   }
+  doing_ = "reading what is held in memory, or waiting for the other ranks to have read it";
   comm_->agree([&] {
     for (std::size_t i = 0; i < source_.fields.size(); ++i) fields_.emplace_back(source_, i, file_.get());
   });
+  numbers_ = std::make_unique<std::vector<int>>(fields_.size() + 2);
 }
 
-void ReaderThread::run() {
+void ReaderThread::run() noexcept {
+  std::exception_ptr open_failure;
+  try {
+    open();
+  } catch (const AgreedError&) {
+    open_failure = std::current_exception();
+  } catch (...) {
+    open_failure = std::current_exception();
+    lost_ = true;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    opened_ = true;
+    open_failure_ = open_failure;
+    if (open_failure_) stop_ = true;
+    changed_.notify_all();
+  }
   while (true) {
-    std::vector<std::uint64_t> rows;
+    std::list<Job> job;
     {
       std::unique_lock lock(mutex_);
       doing_ = "waiting to be asked";
@@ -59,12 +81,11 @@ void ReaderThread::run() {
       // What was asked for is read even when nobody will take it: the other ranks count on this one taking
       // part.
       if (asked_.empty()) break;
-      rows = std::move(asked_.front());
-      asked_.pop_front();
+      job.splice(job.begin(), asked_, asked_.begin());
     }
-    Result result = read(rows);
+    read(job.front());
     const std::lock_guard lock(mutex_);
-    done_.push_back(std::move(result));
+    done_.splice(done_.end(), job);
     changed_.notify_all();
   }
   shut_down();
@@ -73,23 +94,35 @@ void ReaderThread::run() {
   changed_.notify_all();
 }
 
-ReaderThread::Result ReaderThread::read(const std::vector<std::uint64_t>& asked) {
-  const Clock::time_point start = Clock::now();
-  Result result;
-  SortedRows sorted;
+// The exception at hand becomes the result, unless there was one before. Copying an Error needs no memory.
+void ReaderThread::note_failure(Result& result) const noexcept {
+  if (result.error) return;
   try {
-    prepare(asked, sorted, result.window);
+    throw;
   } catch (const Error& error) {
     result.error = error;
+  } catch (const std::bad_alloc&) {
+    result.error = out_of_memory_;
   } catch (const std::exception& error) {
-    result.error.emplace(ExitCode::internal, fmt::format("reading {}: {}", source_.path, error.what()));
+    try {
+      result.error.emplace(ExitCode::internal, fmt::format("reading {}: {}", source_.path, error.what()));
+    } catch (...) {
+      result.error = out_of_memory_;
+    }
+  } catch (...) {
+    result.error = unknown_failure_;
   }
-  if (result.error) {
+}
+
+void ReaderThread::read(Job& job) noexcept {
+  SortedRows sorted;
+  try {
+    prepare(job.rows, sorted, job.result.window);
+  } catch (...) {
+    note_failure(job.result);
     for (FieldReader& field : fields_) field.skip();
   }
-  read_collective_fields(sorted, result);
-  result.window.read_s = std::chrono::duration<double>(Clock::now() - start).count();
-  return result;
+  read_collective_fields(sorted, job.result);
 }
 
 // Everything that can fail on this rank alone, memory included.
@@ -115,42 +148,37 @@ void ReaderThread::prepare(const std::vector<std::uint64_t>& asked, SortedRows& 
   }
 }
 
-void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& result) {
+void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& result) noexcept {
   const bool any_collective = std::any_of(fields_.begin(), fields_.end(),
                                           [](const FieldReader& field) { return field.collective(); });
   if (!any_collective) return;
-
-  const auto note = [&result](const Error& error) {
-    if (!result.error) result.error = error;
-  };
-  std::vector<int> passes;
-  for (const FieldReader& field : fields_) passes.push_back(static_cast<int>(field.passes()));
   try {
-    if (!lost_) meet_other_ranks("waiting for the other ranks to begin the same window", true, passes);
-  } catch (const Error& error) {
+    if (lost_) {
+      fail(ExitCode::communication, "the window reader lost contact with the other ranks earlier");
+    }
+    meet_other_ranks("waiting for the other ranks to begin the same window", true);
+  } catch (...) {
     lost_ = true;
-    note(error);
-  }
-  if (lost_) {
-    return note(
-        Error(ExitCode::communication, "the window reader lost contact with the other ranks earlier"));
+    return note_failure(result);
   }
 
   doing_ = "in MPI_File_read_all";
   for (std::size_t i = 0; i < fields_.size(); ++i) {
-    for (std::size_t pass = 0; pass < static_cast<std::size_t>(passes[i]); ++pass) {
+    const int passes = (*numbers_)[i];
+    for (int pass = 0; pass < passes; ++pass) {
       try {
-        fields_[i].read_pass(pass, sorted, result.error ? nullptr : result.window.fields[i].data());
-      } catch (const Error& error) {
-        note(error);
+        fields_[i].read_pass(static_cast<std::size_t>(pass), sorted,
+                             result.error ? nullptr : result.window.fields[i].data());
+      } catch (...) {
+        note_failure(result);
         for (FieldReader& field : fields_) field.skip();
       }
     }
   }
   try {
     check_lengths(sorted);
-  } catch (const Error& error) {
-    note(error);
+  } catch (...) {
+    note_failure(result);
   }
 }
 
@@ -158,25 +186,19 @@ void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& resu
 // collective read. Every rank leaves with the largest number of passes that any rank needs, per field. The
 // end is met in the same way and with the same message, so that a rank that ends while others still read is
 // noticed by all instead of pairing one collective call with another.
-void ReaderThread::meet_other_ranks(const char* doing, bool to_read, std::vector<int>& passes) {
+void ReaderThread::meet_other_ranks(const char* doing, bool to_read) {
   doing_ = doing;
-  std::vector<int> numbers = passes;
-  numbers.push_back(to_read ? 1 : 0);
-  numbers.push_back(to_read ? 0 : 1);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi_call(MPI_Iallreduce(MPI_IN_PLACE, numbers.data(), static_cast<int>(numbers.size()), MPI_INT,
-                                MPI_MAX, comm_->get(), &request),
-                 "MPI_Iallreduce");
-  if (!wait_napping(&request, give_up_)) {
-    keep_for_mpi(std::move(numbers));
-    fail(ExitCode::communication, "the window reader stopped waiting for the other ranks");
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    (*numbers_)[i] = to_read ? static_cast<int>(fields_[i].passes()) : 0;
   }
-  const bool any_ends = numbers.back() != 0, any_reads = numbers[numbers.size() - 2] != 0;
-  if (any_ends && any_reads) {
+  int* const votes = numbers_->data() + fields_.size();
+  votes[0] = to_read ? 1 : 0;
+  votes[1] = to_read ? 0 : 1;
+  comm_->all_reduce(numbers_, MPI_MAX);
+  if (votes[0] != 0 && votes[1] != 0) {
     fail(ExitCode::communication, "{}: a rank closed its reader while another still asked for a window",
          source_.path);
   }
-  std::copy_n(numbers.begin(), passes.size(), passes.begin());
 }
 
 // A collective read may claim the length that was asked for when it got less, so the length of the file is
@@ -189,15 +211,15 @@ void ReaderThread::check_lengths(const SortedRows& sorted) const {
   }
 }
 
-void ReaderThread::shut_down() {
+void ReaderThread::shut_down() noexcept {
   try {
-    std::vector<int> passes(fields_.size(), 0);
-    if (!lost_) meet_other_ranks("waiting for the other ranks to close the file", false, passes);
-  } catch (const Error&) {
+    // After an agreed failure to open there is nothing that the ranks could still do differently.
+    if (!lost_ && !open_failure_) meet_other_ranks("waiting for the other ranks to close the file", false);
+  } catch (...) {
     lost_ = true;
   }
   if (lost_) {
-    comm_->abandon();
+    if (comm_) comm_->abandon();
     if (file_) file_->abandon();
   }
   doing_ = "closing the file";
@@ -208,9 +230,17 @@ void ReaderThread::shut_down() {
 
 // --- The owner's side -------------------------------------------------------------------------------------
 
+bool ReaderThread::wait_until_open(double timeout_s) {
+  std::unique_lock lock(mutex_);
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  if (!changed_.wait_until(lock, deadline, [this] { return opened_; })) return false;
+  if (open_failure_) std::rethrow_exception(open_failure_);
+  return true;
+}
+
 void ReaderThread::ask(std::vector<std::uint64_t> rows) {
   const std::lock_guard lock(mutex_);
-  asked_.push_back(std::move(rows));
+  asked_.emplace_back().rows = std::move(rows);
   changed_.notify_all();
 }
 
@@ -218,7 +248,7 @@ std::optional<ReaderThread::Result> ReaderThread::wait_for_result(double timeout
   std::unique_lock lock(mutex_);
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   if (!changed_.wait_until(lock, deadline, [this] { return !done_.empty(); })) return std::nullopt;
-  Result result = std::move(done_.front());
+  Result result = std::move(done_.front().result);
   done_.pop_front();
   return result;
 }

@@ -1,6 +1,7 @@
 #include "io/row_source.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/json.h"
 

@@ -11,7 +11,9 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
+#include "core/descriptor.h"
 #include "core/files.h"
 #include "core/json.h"
 
@@ -46,55 +48,15 @@ std::optional<DType> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-class OpenFile {
- public:
-  OpenFile(const std::filesystem::path& path, int flags, ExitCode code)
-      : path_(path.string()), code_(code), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) fail(code, "cannot open {}: {}", path_, system_message(errno));
+std::uint64_t size_of_file(const Descriptor& file, const std::string& path, ExitCode code) {
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail(code, "cannot read {}: {}", path, system_message(errno));
+  if (!S_ISREG(status.st_mode)) {
+    fail(code, "{} is {}; a safetensors file was expected", path,
+         S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
   }
-  ~OpenFile() { ::close(fd_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  std::uint64_t size() const {
-    struct stat status {};
-    if (::fstat(fd_, &status) != 0) fail(code_, "cannot read {}: {}", path_, system_message(errno));
-    if (!S_ISREG(status.st_mode)) {
-      fail(code_, "{} is {}; a safetensors file was expected", path_,
-           S_ISDIR(status.st_mode) ? "a directory" : "not a regular file");
-    }
-    return static_cast<std::uint64_t>(status.st_size);
-  }
-
-  void read(void* out, std::uint64_t bytes, std::uint64_t offset) const {
-    for (std::uint64_t done = 0; done < bytes;) {
-      const ssize_t got =
-          ::pread(fd_, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(code_, "cannot read {}: {}", path_, system_message(errno));
-      if (got == 0) fail(code_, "{} ends at byte {}; {} were expected", path_, offset + done, offset + bytes);
-      done += static_cast<std::uint64_t>(got);
-    }
-  }
-
-  void write(const void* data, std::uint64_t bytes) const {
-    for (std::uint64_t done = 0; done < bytes;) {
-      const ssize_t put = ::write(fd_, static_cast<const char*>(data) + done, bytes - done);
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) fail(code_, "cannot write {}: {}", path_, system_message(errno));
-      done += static_cast<std::uint64_t>(put);
-    }
-  }
-
-  void sync() const {
-    if (::fsync(fd_) != 0) fail(code_, "cannot flush {} to disk: {}", path_, system_message(errno));
-  }
-
- private:
-  std::string path_;
-  ExitCode code_;
-  int fd_;
-};
+  return static_cast<std::uint64_t>(status.st_size);
+}
 
 std::string make_header(std::span<const SafetensorsEntry> tensors,
                         const std::map<std::string, std::string>& metadata) {
@@ -244,15 +206,16 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Safete
   } catch (const Json::exception& error) {
     fail(code, "cannot write {}: a name is not UTF-8 text: {}", path.string(), error.what());
   }
-  const OpenFile file(path, O_WRONLY | O_CREAT | O_TRUNC, code);
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC, code);
   try {
     std::array<std::uint8_t, prefix_bytes> prefix{};
     for (std::size_t i = 0; i < prefix.size(); ++i)
       prefix[i] = static_cast<std::uint8_t>(header.size() >> (8 * i));
-    file.write(prefix.data(), prefix.size());
-    file.write(header.data(), header.size());
+    file.write_all(prefix.data(), prefix.size());
+    file.write_all(header.data(), header.size());
     for (const SafetensorsEntry& tensor : tensors) {
-      file.write(tensor.data, static_cast<std::uint64_t>(tensor.shape.elements()) * size_of(tensor.dtype));
+      file.write_all(tensor.data,
+                     static_cast<std::uint64_t>(tensor.shape.elements()) * size_of(tensor.dtype));
     }
     file.sync();
   } catch (const Error&) {
@@ -264,13 +227,13 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Safete
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, ExitCode code)
     : path_(path), code_(code) {
   const std::string where = path.string();
-  const OpenFile file(path, O_RDONLY, code);
-  const std::uint64_t file_bytes = file.size();
+  const Descriptor file(path, O_RDONLY, code);
+  const std::uint64_t file_bytes = size_of_file(file, where, code);
   if (file_bytes < prefix_bytes) {
     fail(code, "{}: has {} bytes; a safetensors file has at least {}", where, file_bytes, prefix_bytes);
   }
   std::array<std::uint8_t, prefix_bytes> prefix{};
-  file.read(prefix.data(), prefix.size(), 0);
+  file.read_at(0, prefix.data(), prefix.size());
   std::uint64_t header_bytes = 0;
   for (std::size_t i = 0; i < prefix.size(); ++i)
     header_bytes |= static_cast<std::uint64_t>(prefix[i]) << (8 * i);
@@ -283,7 +246,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, ExitCode cod
          header_bytes, file_bytes - prefix_bytes);
   }
   std::string text(header_bytes, '\0');
-  file.read(text.data(), header_bytes, prefix_bytes);
+  file.read_at(prefix_bytes, text.data(), header_bytes);
   if (!text.starts_with('{'))
     fail(code, "{}: the header does not begin with '{{': is it a safetensors file?", where);
 
@@ -319,8 +282,8 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> out) const {
   MOTLEY_CHECK(out.size() == static_cast<std::uint64_t>(entry.shape.elements()) * size_of(entry.dtype));
-  const OpenFile file(path_, O_RDONLY, code_);
-  file.read(out.data(), out.size(), entry.offset);
+  const Descriptor file(path_, O_RDONLY, code_);
+  file.read_at(entry.offset, out.data(), out.size());
 }
 
 }  // namespace motley::io

@@ -1,7 +1,7 @@
 #include "io/window_reader.h"
 
 #include <algorithm>
-#include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -17,6 +17,11 @@ struct WindowReader::Impl {
   static constexpr double grace_s = 2;
   static constexpr std::size_t outstanding_limit = 2;
 
+  Impl() = default;
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   std::shared_ptr<ReaderThread> shared;
   std::thread thread;
   std::size_t outstanding = 0;
@@ -24,24 +29,31 @@ struct WindowReader::Impl {
   double shutdown_s = longest_shutdown_s;
 };
 
-WindowReader::WindowReader(const RowSource& source, MPI_Comm parent) : impl_(std::make_unique<Impl>()) {
-  impl_->shared = std::make_shared<ReaderThread>(source, parent);
-  impl_->thread = std::thread([shared = impl_->shared] { shared->run(); });
-}
-
-WindowReader::~WindowReader() {
-  ReaderThread& shared = *impl_->shared;
-  shared.stop();
-  if (!shared.wait_for_end(impl_->shutdown_s)) {
-    shared.give_up();
-    if (!shared.wait_for_end(Impl::grace_s)) {
-      log::warn("the reader of {} is left behind: it is still {}", shared.source().path, shared.doing());
-      impl_->thread.detach();
+WindowReader::Impl::~Impl() {
+  if (!thread.joinable()) return;
+  shared->stop();
+  if (!shared->wait_for_end(shutdown_s)) {
+    shared->give_up();
+    if (!shared->wait_for_end(grace_s)) {
+      log::warn("the reader of {} is left behind: it is still {}", shared->source().path, shared->doing());
+      thread.detach();
       return;
     }
   }
-  impl_->thread.join();
+  thread.join();
 }
+
+WindowReader::WindowReader(const RowSource& source, MPI_Comm parent, double timeout_s)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->shared = std::make_shared<ReaderThread>(source, parent);
+  impl_->thread = std::thread([shared = impl_->shared] { shared->run(); });
+  if (impl_->shared->wait_until_open(timeout_s)) return;
+  impl_->shutdown_s = 0;
+  fail(ExitCode::communication, "rank {}: {} was not opened within {:g} s: the reader is still {}",
+       impl_->shared->rank(), source.path, timeout_s, impl_->shared->doing());
+}
+
+WindowReader::~WindowReader() = default;
 
 void WindowReader::request(std::vector<std::uint64_t> rows) {
   MOTLEY_CHECK(impl_->outstanding < Impl::outstanding_limit);
@@ -49,13 +61,9 @@ void WindowReader::request(std::vector<std::uint64_t> rows) {
   impl_->shared->ask(std::move(rows));
 }
 
-Window WindowReader::take(double timeout_s, double* blocked_s) {
+Window WindowReader::take(double timeout_s) {
   MOTLEY_CHECK(impl_->outstanding > 0);
-  const auto start = std::chrono::steady_clock::now();
   std::optional<ReaderThread::Result> result = impl_->shared->wait_for_result(timeout_s);
-  if (blocked_s != nullptr) {
-    *blocked_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
   if (!result) {
     // Whoever did not come for this window will not come for the end either.
     impl_->shutdown_s = Impl::grace_s;

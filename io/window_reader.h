@@ -23,14 +23,14 @@ struct Window {
   std::uint64_t rows = 0;
   // One buffer per field: rows x field.row_bytes().
   std::vector<std::vector<std::byte>> fields;
-  double read_s = 0;  // how long the read took, in the reader's thread
 };
 
 class WindowReader {
  public:
-  // Collective over `parent`, which is duplicated. Opens the file on every rank; throws Error(input) on every
-  // rank when any of them cannot.
-  WindowReader(const RowSource& source, MPI_Comm parent);
+  // Collective over `parent`, which is duplicated. Opens the file on every rank; when any of them cannot,
+  // every rank throws the same AgreedError(input). Error(communication) when the ranks are not done after
+  // timeout_s.
+  WindowReader(const RowSource& source, MPI_Comm parent, double timeout_s = 600);
   ~WindowReader();  // collective; waits for a read in flight
   WindowReader(const WindowReader&) = delete;
   WindowReader& operator=(const WindowReader&) = delete;
@@ -40,9 +40,9 @@ class WindowReader {
   void request(std::vector<std::uint64_t> rows);
 
   // The oldest window asked for; blocks until it is read, at most timeout_s. Throws Error(input) when this
-  // rank's read failed (file, offset, what MPI said; a short read is one), Error(communication) when it did
-  // not come in time. blocked_s, unless null, receives how long the caller waited.
-  Window take(double timeout_s, double* blocked_s = nullptr);
+  // rank's read failed (file, offset, what MPI said; a short read is one), Error(device) when its memory ran
+  // out, Error(communication) when the window did not come in time.
+  Window take(double timeout_s);
 
  private:
   struct Impl;

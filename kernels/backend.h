@@ -3,15 +3,13 @@
 //
 // Conventions, for every operation and every device:
 //  * Operations take raw views (pointer, dtype, shape), check them, and never allocate device memory for
-//  results.
-//    Wrong shapes or dtypes are a bug in the caller: Error(internal), with the operation's name.
+//    results. Wrong shapes or dtypes are a bug in the caller: Error(internal), with the operation's name.
 //  * Views point to memory of this backend's device (Buffer), unless a parameter is called host_*.
 //  * Operations are enqueued in order. Results are ready for the host after synchronize().
 //  * Activations are channels-last: [n, height, width, channels]. Weights have PyTorch's shapes: convolution
 //    [out, in / groups, kernel_h, kernel_w], linear [out, in].
 //  * Reductions have a fixed order: the same call on the same device gives the same bits twice, so there are
-//  no
-//    floating-point atomics.
+//    no floating-point atomics.
 //  * "accumulate" adds to the output instead of overwriting it; gradients of parameters are summed over
 //    micro-batches that way (law 2).
 #pragma once
@@ -57,8 +55,9 @@ struct DropoutMask {
   double probability = 0;  // 0 <= probability < 1; kept values are scaled by 1 / (1 - probability)
 };
 
-// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double, because
-// PyTorch derives 1 - beta and the bias corrections from doubles: with float32 betas 1 - beta2 is wrong by 1e-5.
+// Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double,
+// because PyTorch derives 1 - beta and the bias corrections from doubles: with float32 betas 1 - beta2 is
+// wrong by 1e-5.
 struct SgdOptions {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -66,8 +65,8 @@ struct SgdOptions {
 };
 struct AdamOptions {
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool decoupled =
-      false;  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
+  // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
+  bool decoupled = false;
   std::int64_t step = 1;  // counts from 1, for the bias correction
 };
 struct AdadeltaOptions {
@@ -99,8 +98,8 @@ class Backend {
                                 std::span<const float> host_deviation, View y) = 0;
 
   // --- Convolution and pooling, channels-last -------------------------------------------------------------
-  // y[n,oh,ow,k] = activation(x * weight + bias); bias [k] may be empty. o = (i + 2 pad - kernel) / stride
-  // + 1.
+  // y[n,oh,ow,k] = activation(x * weight + bias); bias [k] may be empty.
+  // o = (i + 2 pad - kernel) / stride + 1.
   virtual void conv2d_forward(const Conv2d& conv, ConstView x, ConstView weight, ConstView bias,
                               Activation activation, View y) = 0;
   // dx = gradient of x from dy (the gradient before the activation: see relu_backward).
@@ -125,8 +124,6 @@ class Backend {
   // [n, h, w, c] to [n, c, h, w] and back: PyTorch flattens channels first.
   virtual void nhwc_to_nchw(ConstView x, View y) = 0;
   virtual void nchw_to_nhwc(ConstView x, View y) = 0;
-  virtual void add(ConstView a, ConstView b, View y) = 0;  // y may be a or b
-  virtual void scale(float factor, View x) = 0;
 
   // --- Linear --------------------------------------------------------------------------------------------
   // y[n,out] = activation(x[n,in] weight[out,in]^T + bias[out]); bias may be empty.
@@ -146,9 +143,9 @@ class Backend {
   // count). It may be the logits themselves.
   virtual void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) = 0;
 
-  // --- Reductions and optimizer over flat arenas (float32, any length)
-  // --------------------------------------- sum (float64[1]) = sum of squares of x, accumulated in float64 in
-  // a fixed order that does not depend on the number of threads.
+  // --- Reductions and optimizer over flat arenas (float32, any length) -----------------------------------
+  // sum (float64[1]) = sum of squares of x, accumulated in float64 in a fixed order that does not depend on
+  // the number of threads.
   virtual void sum_squares(ConstView x, View sum) = 0;
   // Turns a summed gradient into the step's: out (float32[2]) = {scale, norm} with
   //   norm  = sqrt(sum_squares) / count, scale = (1 / count) * min(1, clip_norm / (norm + 1e-6))

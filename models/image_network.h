@@ -1,8 +1,7 @@
 // An image classifier: parameters and the chain of layers that uses them.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <cstdint>
 
 #include "models/parameter_store.h"
 #include "models/sequential.h"
@@ -10,10 +9,8 @@
 namespace motley {
 
 struct ImageNetwork {
-  ImageNetwork(std::string name_, const Shape& input, std::int64_t classes_)
-      : name(std::move(name_)), classes(classes_), body(input) {}
+  ImageNetwork(const Shape& input, std::int64_t classes_) : classes(classes_), body(input) {}
 
-  std::string name;
   std::int64_t classes;
   ParameterStore parameters;  // declared before the layers, which refer to it
   Sequential body;            // [height, width, channels] to logits [classes]

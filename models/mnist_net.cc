@@ -5,7 +5,7 @@
 namespace motley {
 
 std::unique_ptr<ImageNetwork> make_mnist_net() {
-  auto network = std::make_unique<ImageNetwork>("mnist", Shape{28, 28, 1}, 10);
+  auto network = std::make_unique<ImageNetwork>(Shape{28, 28, 1}, 10);
   ParameterStore& store = network->parameters;
   Sequential& body = network->body;
   const Conv2d kernel3{.kernel_h = 3, .kernel_w = 3};

@@ -23,16 +23,6 @@ std::size_t float_bytes(const Shape& shape) {
 
 }  // namespace
 
-std::size_t Sequential::bytes_per_sample(bool training) const {
-  std::size_t kept = 0, largest = 0;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    if (!layers_[i]->in_place()) kept += float_bytes(stages_[i].output);
-    kept += stages_[i].saved_bytes;
-    largest = std::max(largest, float_bytes(stages_[i].output));
-  }
-  return training ? kept + 2 * largest : 2 * largest;
-}
-
 void Sequential::allocate(Backend& backend, std::int64_t max_batch, bool training) {
   max_batch_ = max_batch;
   training_ = training;

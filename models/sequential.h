@@ -18,8 +18,6 @@ class Sequential {
   const Shape& input_shape() const { return input_; }
   const Shape& output_shape() const { return layers_.empty() ? input_ : stages_.back().output; }
 
-  // Device memory that one sample of a micro-batch takes.
-  std::size_t bytes_per_sample(bool training) const;
   // Memory for micro-batches of up to max_batch samples. Training keeps every activation; evaluation only
   // two.
   void allocate(Backend& backend, std::int64_t max_batch, bool training);

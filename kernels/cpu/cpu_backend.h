@@ -49,8 +49,6 @@ class CpuBackend final : public Backend {
   void dropout_channels(const DropoutMask& mask, ConstView x, View y) override;
   void nhwc_to_nchw(ConstView x, View y) override;
   void nchw_to_nhwc(ConstView x, View y) override;
-  void add(ConstView a, ConstView b, View y) override;
-  void scale(float factor, View x) override;
 
   void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y) override;
   void linear_backward_data(ConstView dy, ConstView weight, View dx) override;

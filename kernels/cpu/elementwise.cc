@@ -27,32 +27,10 @@ void CpuBackend::relu_backward(ConstView y, ConstView dy, View dx) {
   parallel_blocks(threads(), y.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      const float passed =
-          gradient[i];  // loaded on either side of the condition, or the loop is not vectorised
+      // Loaded on either side of the condition, or the loop is not vectorised.
+      const float passed = gradient[i];
       result[i] = output[i] > 0.0f ? passed : 0.0f;
     }
-  });
-}
-
-void CpuBackend::add(ConstView a, ConstView b, View y) {
-  check_dtype("add", "a", a, DType::f32);
-  check_view("add", "b", b, DType::f32, a.shape);
-  check_view("add", "y", y, DType::f32, a.shape);
-  const float* first = a.as<float>();
-  const float* second = b.as<float>();
-  float* out = y.as<float>();
-  parallel_blocks(threads(), a.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) out[i] = first[i] + second[i];
-  });
-}
-
-void CpuBackend::scale(float factor, View x) {
-  check_dtype("scale", "x", x, DType::f32);
-  float* values = x.as<float>();
-  parallel_blocks(threads(), x.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) values[i] *= factor;
   });
 }
 

@@ -37,8 +37,6 @@ class PrimitiveCache {
     return static_cast<Prepared&>(*found->second.prepared);
   }
 
-  std::size_t size() const { return entries_.size(); }
-
  private:
   struct Entry {
     std::unique_ptr<PreparedPrimitive> prepared;

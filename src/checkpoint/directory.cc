@@ -1,8 +1,10 @@
 #include "checkpoint/directory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <system_error>
+#include <utility>
 
 #include "checkpoint/commit.h"
 #include "checkpoint/manifest.h"
@@ -100,6 +102,26 @@ fs::path verified(const fs::path& path) {
   return resolved;
 }
 
+// Takes the links away from checkpoints beyond `step`: `latest` then points to `newest`, unless that is
+// empty.
+void withdraw_links(const fs::path& save_dir, std::int64_t step, const fs::path& newest) {
+  for (const std::string link : {"latest", "best"}) {
+    std::error_code error;
+    const fs::path target = fs::read_symlink(save_dir / link, error);
+    if (error || step_of(target.filename().string()).value_or(-1) <= step) continue;
+    try {
+      if (link == "latest" && !newest.empty()) {
+        point_link(save_dir, link, newest.string());
+      } else if (!fs::remove(save_dir / link, error) || error) {
+        log::warn("cannot remove the link {}: {}", (save_dir / link).string(), error.message());
+      }
+    } catch (const Error& problem) {
+      // The checkpoints count without it.
+      log::warn("{}", problem.what());
+    }
+  }
+}
+
 Json read_trainer(const fs::path& directory) {
   const fs::path path = directory / trainer_name;
   return parse_json(read_file(path, code), path.string(), code);
@@ -188,8 +210,7 @@ std::optional<fs::path> newest_good(const fs::path& save_dir) {
   }
   fail(code,
        "{} has {} checkpoint{}, but none that can be used; the newest: {}. To start over, move them away or "
-       "give "
-       "another --save-dir",
+       "give another --save-dir",
        save_dir.string(), all.size(), all.size() == 1 ? "" : "s", newest_problem);
 }
 
@@ -209,16 +230,21 @@ void Reader::read_optimizer(std::span<const io::SafetensorsEntry> wanted) const 
 }
 
 void supersede_after(const fs::path& save_dir, std::int64_t step) {
-  for (const Listed& checkpoint : list(save_dir)) {
-    if (checkpoint.step <= step) continue;
-    const std::string name = directory_name(checkpoint.step);
+  const std::vector<Listed> all = list(save_dir);
+  const auto beyond = std::find_if(all.begin(), all.end(),
+                                   [step](const Listed& checkpoint) { return checkpoint.step > step; });
+  if (beyond == all.end()) return;
+  // First, so that a kill in between leaves links to what is there.
+  withdraw_links(save_dir, step, beyond == all.begin() ? fs::path() : std::prev(beyond)->path.filename());
+  for (auto checkpoint = beyond; checkpoint != all.end(); ++checkpoint) {
+    const std::string name = directory_name(checkpoint->step);
     fs::path free_name = save_dir / ("superseded-" + name);
     std::error_code ignored;
     for (int i = 2; fs::exists(free_name, ignored); ++i) {
       free_name = save_dir / fmt::format("superseded-{}-{}", i, name);
     }
-    rename_durably(checkpoint.path, free_name, code);
-    log::info("this run goes back to step {}; {} is now {}", step, checkpoint.path.string(),
+    rename_durably(checkpoint->path, free_name, code);
+    log::info("this run goes back to step {}; {} is now {}", step, checkpoint->path.string(),
               free_name.string());
   }
 }

@@ -61,9 +61,10 @@ std::vector<Listed> list(const std::filesystem::path& save_dir);
 // Throws Error(checkpoint) naming the first file that is not as it should be.
 void verify(const std::filesystem::path& checkpoint);
 
-// The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason and
-// left where it is. nullopt when there is none at all; Error(checkpoint) when there are some and all are bad:
-// a run must not start over silently.
+// The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason. Moves
+// nothing: a run that continues from the result sets newer ones aside by supersede_after(). nullopt when
+// there is none at all; Error(checkpoint) when there are some and all are bad: a run must not start over
+// silently.
 std::optional<std::filesystem::path> newest_good(const std::filesystem::path& save_dir);
 
 // Opens a verified checkpoint for reading.
@@ -88,7 +89,8 @@ class Reader {
 
 // For a run that goes back to an older checkpoint: renames the checkpoints beyond `step` in save_dir to
 // superseded-step-00001000 (superseded-2-..., when that is taken), so that neither newest_good() nor
-// retention takes what was abandoned for the newest. Said in a message; nothing is removed.
+// retention takes what was abandoned for the newest. Said in a message; no checkpoint is removed. A `latest`
+// that pointed to one of them points to the newest of the others, if there is one; such a `best` is removed.
 void supersede_after(const std::filesystem::path& save_dir, std::int64_t step);
 
 // Removes what killed processes left in save_dir under .tmp- names, and gives a checkpoint that was set aside

@@ -2,12 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <cerrno>
 #include <memory>
+#include <system_error>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"
@@ -19,20 +20,6 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* format_name = "motley checkpoint 1";
 constexpr ExitCode code = ExitCode::checkpoint;
-
-class OpenFile {
- public:
-  explicit OpenFile(const std::string& path) : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail(code, "cannot open {}: {}", path, system_message(errno));
-  }
-  ~OpenFile() { ::close(descriptor_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 struct FileRecord {
   std::string name;
@@ -55,19 +42,15 @@ std::string hash_text(const std::string& text) {
 // Size and hash of a file, read in blocks: a checkpoint may be larger than the memory that is free.
 FileRecord record_of(const std::filesystem::path& directory, const std::string& name) {
   const std::string path = (directory / name).string();
-  const OpenFile file(path);
+  const Descriptor file(path, O_RDONLY, code);
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
   MOTLEY_CHECK(state != nullptr);
   XXH3_128bits_reset(state.get());
   FileRecord record{name, 0, {}};
   std::vector<char> block(std::size_t{1} << 20);
-  while (true) {
-    const ssize_t got = ::read(file.get(), block.data(), block.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(code, "cannot read {}: {}", path, system_message(errno));
-    if (got == 0) break;
-    XXH3_128bits_update(state.get(), block.data(), static_cast<std::size_t>(got));
-    record.size += static_cast<std::uint64_t>(got);
+  while (const std::size_t got = file.read(block.data(), block.size())) {
+    XXH3_128bits_update(state.get(), block.data(), got);
+    record.size += got;
   }
   record.hash = to_hex(XXH3_128bits_digest(state.get()));
   return record;

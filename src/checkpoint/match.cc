@@ -1,5 +1,7 @@
 #include "checkpoint/match.h"
 
+#include <fmt/ranges.h>
+
 #include <map>
 #include <vector>
 

@@ -1,18 +1,17 @@
 #include "checkpoint/optimizer_file.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "checkpoint/layout_file.h"
 #include "checkpoint/match.h"
+#include "core/descriptor.h"
 #include "core/error.h"
-#include "core/files.h"
 #include "io/hdf5.h"
 
 namespace motley::checkpoint {
@@ -30,42 +29,6 @@ Hdf5Handle make_property_list(const std::string& where, hid_t kind) {
   return {MOTLEY_HDF5(where, code, H5Pcreate(kind)), H5Pclose};
 }
 
-class DiskFile {
- public:
-  explicit DiskFile(const std::string& path)
-      : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (descriptor_ < 0) fail(code, "cannot open {}: {}", path, system_message(errno));
-  }
-  ~DiskFile() { ::close(descriptor_); }
-  DiskFile(const DiskFile&) = delete;
-  DiskFile& operator=(const DiskFile&) = delete;
-
-  void resize(std::uint64_t bytes) const {
-    if (::ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) fail_with(errno);
-  }
-  void write_at(off_t offset, const void* data, std::size_t bytes) const {
-    const auto* rest = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t written = ::pwrite(descriptor_, rest, bytes, offset);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail_with(errno);
-      rest += written;
-      offset += written;
-      bytes -= static_cast<std::size_t>(written);
-    }
-  }
-  void sync() const {
-    if (::fsync(descriptor_) != 0) fail_with(errno);
-  }
-
- private:
-  [[noreturn]] void fail_with(int error) const {
-    fail(code, "cannot write {}: {}", path_, system_message(error));
-  }
-  std::string path_;
-  int descriptor_;
-};
-
 Hdf5Handle make_space(const std::string& where, const Shape& shape) {
   std::vector<hsize_t> extents;
   extents.reserve(static_cast<std::size_t>(shape.rank()));
@@ -75,7 +38,7 @@ Hdf5Handle make_space(const std::string& where, const Shape& shape) {
 }
 
 // Makes the data set and its space in the file, without content; returns where in the file that is to go.
-off_t lay_out(hid_t file, const std::string& path, const io::SafetensorsEntry& tensor) {
+std::uint64_t lay_out(hid_t file, const std::string& path, const io::SafetensorsEntry& tensor) {
   MOTLEY_CHECK(tensor.dtype == DType::f32);
   const std::string where = fmt::format("{}, `{}`", path, tensor.name);
   const Hdf5Handle link = make_property_list(where, H5P_LINK_CREATE);
@@ -94,7 +57,7 @@ off_t lay_out(hid_t file, const std::string& path, const io::SafetensorsEntry& t
   const io::Hdf5Lock lock;
   const haddr_t offset = H5Dget_offset(set.get());
   if (offset == HADDR_UNDEF) io::fail_hdf5(where, "H5Dget_offset", code);
-  return static_cast<off_t>(offset);
+  return static_cast<std::uint64_t>(offset);
 }
 
 io::SafetensorsEntry describe(hid_t set, const std::string& name, const std::string& where) {
@@ -142,16 +105,16 @@ void write_optimizer_file(const std::filesystem::path& path, std::span<const io:
   static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
   const std::string where = path.string();
   LayoutFile layout(where);
-  std::vector<off_t> offsets;
+  std::vector<std::uint64_t> offsets;
   for (const io::SafetensorsEntry& tensor : tensors) offsets.push_back(lay_out(layout.id(), where, tensor));
   layout.close();
 
-  const DiskFile file(where);
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC, code);
   file.resize(layout.size());
   for (const auto& [number, page] : layout.pages()) {
     const std::uint64_t at = number * LayoutFile::page_bytes;
     const auto bytes = std::min<std::uint64_t>(page.size(), layout.size() - std::min(at, layout.size()));
-    file.write_at(static_cast<off_t>(at), page.data(), bytes);
+    file.write_at(at, page.data(), bytes);
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     file.write_at(offsets[i], tensors[i].data, bytes_of(tensors[i]));

@@ -1,6 +1,6 @@
 // optimizer.h5: the optimizer's state, one HDF5 group per kind of state and one float32 data set per
-// parameter in it
-// ("/exp_avg/conv1.weight"), contiguous, so that any tool, and any number of ranks, can read a part of it.
+// parameter in it ("/exp_avg/conv1.weight"), contiguous, so that any tool, and any number of ranks, can read
+// a part of it.
 #pragma once
 
 #include <filesystem>

@@ -76,10 +76,9 @@ int run(int argc, char** argv, const std::vector<std::string>& arguments) {
   }
   comm::MpiSession& session = *opened;
   session.set_timeout(startup_timeout_s(arguments));
-  int rank = 0, size = 1;
+  int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  log::set_rank(rank, size);
+  log::set_rank(rank);
   try {
     run_or_abort([&] {
       const comm::Communicator world(MPI_COMM_WORLD, startup_timeout_s(arguments));

@@ -70,9 +70,9 @@ struct Evaluation {
 
   const train::TrainOptions& options;
   comm::Communicator world;
+  std::unique_ptr<Backend> backend;  // before what holds its memory
   std::unique_ptr<train::Task> task;
   train::ComputeRegion region;
-  std::unique_ptr<Backend> backend;
   std::vector<train::DataSet> sets;
   train::EvaluateOptions how;
   train::ParameterRestorer restorer;

@@ -94,7 +94,7 @@ void train(const std::vector<std::string>& arguments, const Context& context) {
     declare(set, options, shared);
     set.parse(arguments);
     apply_shared(shared, options);
-    if (set.given("update-freq") && set.given("global-batch")) {
+    if (set.given("update-freq") && options.batch.global_batch > 0) {
       fail(ExitCode::usage,
            "--global-batch already says how many samples a step has; leave --update-freq out");
     }

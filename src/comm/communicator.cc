@@ -11,7 +11,7 @@
 namespace motley::comm {
 namespace {
 
-constexpr int barrier_tag = 1, length_tag = 2, text_tag = 3;
+constexpr int barrier_tag = 1;
 
 // Memory that MPI reads or writes. Once the communicator is broken it is never freed: the call that was late
 // may still be under way.
@@ -146,6 +146,12 @@ void Communicator::broadcast(void* data, std::size_t bytes, int root, const char
   }
 }
 
+double Communicator::broadcast(double value, int root, const char* what) const {
+  Staging<double> staged(broken_, {value});
+  broadcast(staged.data(), sizeof(double), root, what);
+  return staged[0];
+}
+
 std::string Communicator::broadcast(std::string text, int root, const char* what) const {
   MOTLEY_CHECK(root >= 0 && root < size_);
   if (size_ == 1) return text;
@@ -198,55 +204,6 @@ std::vector<double> Communicator::all_gather(std::span<const double> values, con
     }
   }
   return gathered;
-}
-
-// The sending half of gather().
-void Communicator::send(const void* data, std::size_t bytes, int to, const char* what) const {
-  const auto* const source = static_cast<const char*>(data);
-  Staging<std::uint64_t> length(broken_, {bytes});
-  Staging<char> staged(broken_, std::vector<char>(source, source + bytes));
-  MPI_Request request = MPI_REQUEST_NULL;
-  MOTLEY_MPI(MPI_Isend(length.data(), 1, MPI_UINT64_T, to, length_tag, handle_, &request));
-  wait(request, what);
-  for (std::size_t first = 0; first < bytes; first += message_bytes_) {
-    const int count = static_cast<int>(std::min(message_bytes_, bytes - first));
-    MOTLEY_MPI(MPI_Isend(staged.data() + first, count, MPI_BYTE, to, text_tag, handle_, &request));
-    wait(request, what);
-  }
-}
-
-// Point to point rather than MPI_Igatherv, so that the root can say whose text is missing.
-std::vector<std::string> Communicator::gather(const std::string& text, int root, const char* what) const {
-  MOTLEY_CHECK(root >= 0 && root < size_);
-  if (size_ == 1) return {text};
-  if (rank_ != root) {
-    send(text.data(), text.size(), root, what);
-    return {};
-  }
-  const auto ranks = static_cast<std::size_t>(size_);
-  Staging<std::uint64_t> lengths(broken_, std::vector<std::uint64_t>(ranks));
-  std::vector<MPI_Request> requests(ranks, MPI_REQUEST_NULL);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (static_cast<int>(rank) == root) continue;
-    MOTLEY_MPI(MPI_Irecv(&lengths[rank], 1, MPI_UINT64_T, static_cast<int>(rank), length_tag, handle_,
-                         &requests[rank]));
-  }
-  wait_each(requests, what);
-
-  Staging<std::string> texts(broken_, std::vector<std::string>(ranks));
-  for (std::size_t rank = 0; rank < ranks; ++rank) texts[rank].resize(lengths[rank]);
-  const std::uint64_t longest = *std::max_element(lengths.vector().begin(), lengths.vector().end());
-  for (std::size_t first = 0; first < longest; first += message_bytes_) {
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      if (lengths[rank] <= first) continue;
-      const int count = static_cast<int>(std::min<std::uint64_t>(message_bytes_, lengths[rank] - first));
-      MOTLEY_MPI(MPI_Irecv(texts[rank].data() + first, count, MPI_BYTE, static_cast<int>(rank), text_tag,
-                           handle_, &requests[rank]));
-    }
-    wait_each(requests, what);
-  }
-  texts[static_cast<std::size_t>(root)] = text;
-  return std::move(texts.vector());
 }
 
 std::vector<std::uint64_t> Communicator::scatter(const std::vector<std::vector<std::uint64_t>>& parts,

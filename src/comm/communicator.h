@@ -40,14 +40,16 @@ class Communicator {
   // Each call says what it is for ("the plan of window 12"): the words appear in the sentence when it is
   // late.
   void barrier(const char* what) const;
+  // For large arenas. After a deadline MPI may still write to `data`, which must therefore live until the
+  // process ends by abort_job(): no local variable. The other calls take copies that outlive the wait.
   void broadcast(void* data, std::size_t bytes, int root, const char* what) const;
+  // The root's number, on every rank.
+  double broadcast(double value, int root, const char* what) const;
   std::string broadcast(std::string text, int root, const char* what) const;
   void all_reduce_sum(std::span<double> values, const char* what) const;
   void all_reduce_max(std::span<double> values, const char* what) const;
   // Every rank's `values` (equal lengths), in rank order, on every rank.
   std::vector<double> all_gather(std::span<const double> values, const char* what) const;
-  // Every rank's text, in rank order, on the root (empty elsewhere).
-  std::vector<std::string> gather(const std::string& text, int root, const char* what) const;
   // Sends parts[r] from the root to rank r (MPI_Scatterv); `parts` is looked at on the root only.
   std::vector<std::uint64_t> scatter(const std::vector<std::vector<std::uint64_t>>& parts, int root,
                                      const char* what) const;
@@ -65,7 +67,6 @@ class Communicator {
  private:
   void wait_each(std::span<MPI_Request> by_rank, const char* what) const;
   void all_reduce(std::span<double> values, MPI_Op operation, const char* what) const;
-  void send(const void* data, std::size_t bytes, int to, const char* what) const;
 
   MPI_Comm handle_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
@@ -75,7 +76,8 @@ class Communicator {
   mutable bool broken_ = false;
 };
 
-// The processors that this rank may run on, and the ranks of its host, itself included, that have the same ones.
+// The processors that this rank may run on, and the ranks of its host, itself included, that have the same
+// ones.
 struct ProcessorShare {
   int processors = 1;
   int ranks = 1;

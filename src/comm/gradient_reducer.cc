@@ -10,8 +10,8 @@
 namespace motley::comm {
 namespace {
 
-constexpr std::size_t cut_at =
-    16;  // elements: a cache line of float32, and whole vectors for the summing loop
+// Elements: a cache line of float32, and whole vectors for the summing loop.
+constexpr std::size_t cut_at = 16;
 constexpr std::size_t most_in_flight = 4;
 
 std::vector<std::size_t> cut_into_buckets(std::size_t elements, std::size_t bucket_bytes) {

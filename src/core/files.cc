@@ -3,32 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <fstream>
 #include <system_error>
 
+#include "core/descriptor.h"
+
 namespace motley {
-namespace {
-
-// Owns a file descriptor.
-class Descriptor {
- public:
-  Descriptor(const std::filesystem::path& path, int flags, ExitCode code)
-      : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) fail(code, "cannot open {}: {}", path.string(), system_message(errno));
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-}  // namespace
 
 std::string system_message(int error) {
   return std::system_category().message(error);
@@ -38,41 +17,30 @@ std::string read_file(const std::filesystem::path& path, ExitCode code) {
   const Descriptor file(path, O_RDONLY, code);
   std::string content;
   std::string block(1 << 20, '\0');
-  while (true) {
-    const ssize_t got = ::read(file.get(), block.data(), block.size());
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      fail(code, "cannot read {}: {}", path.string(), system_message(errno));
-    }
-    if (got == 0) return content;
-    content.append(block, 0, static_cast<std::size_t>(got));
-  }
+  while (const std::size_t got = file.read(block.data(), block.size())) content.append(block, 0, got);
+  return content;
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content, ExitCode code) {
   const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC, code);
-  while (!content.empty()) {
-    const ssize_t written = ::write(file.get(), content.data(), content.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      fail(code, "cannot write {}: {}", path.string(), system_message(errno));
-    }
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (::fsync(file.get()) != 0)
-    fail(code, "cannot flush {} to disk: {}", path.string(), system_message(errno));
+  file.write_all(content.data(), content.size());
+  file.sync();
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view content, ExitCode code) {
-  const std::filesystem::path temporary = path.string() + fmt::format(".tmp-{}", ::getpid());
-  write_file(temporary, content, code);
-  rename_durably(temporary, path, code);
+  const std::filesystem::path temporary =
+      path.parent_path() / fmt::format(".tmp-{}-{}", path.filename().string(), ::getpid());
+  try {
+    write_file(temporary, content, code);
+    rename_durably(temporary, path, code);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
 }
 
 void sync_path(const std::filesystem::path& path, ExitCode code) {
-  const Descriptor file(path, O_RDONLY, code);
-  if (::fsync(file.get()) != 0)
-    fail(code, "cannot flush {} to disk: {}", path.string(), system_message(errno));
+  Descriptor(path, O_RDONLY, code).sync();
 }
 
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to, ExitCode code) {
@@ -86,7 +54,7 @@ void rename_durably(const std::filesystem::path& from, const std::filesystem::pa
 void make_directories(const std::filesystem::path& path, ExitCode code) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error || !std::filesystem::is_directory(path)) {
+  if (error || !std::filesystem::is_directory(path, error)) {
     fail(code, "cannot make the directory {}: {}", path.string(),
          error ? error.message() : std::string("a file of that name is in the way"));
   }

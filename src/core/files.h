@@ -2,9 +2,7 @@
 // what is written is on disk when the call returns.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,7 +17,9 @@ std::string read_file(const std::filesystem::path& path, ExitCode code);
 // that readers may open at any moment.
 void write_file(const std::filesystem::path& path, std::string_view content, ExitCode code);
 
-// Writes under a temporary name in the same directory, fsyncs, renames over `path`, fsyncs the directory.
+// Writes under a temporary name in the same directory, fsyncs, renames over `path`, fsyncs the directory. The
+// temporary file is removed when that fails; what a killed process leaves is named .tmp-NAME-PID, as
+// checkpoint::remove_leftovers() knows it.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content, ExitCode code);
 
 // fsync of a file or of a directory (for the directory entry of something created or renamed in it).

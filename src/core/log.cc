@@ -11,7 +11,6 @@ namespace motley::log {
 namespace {
 
 std::atomic<int> g_rank{0};
-std::atomic<int> g_size{1};
 std::mutex g_mutex;
 bool g_open_line = false;  // under g_mutex
 
@@ -45,9 +44,8 @@ void emit(std::string_view kind, std::string_view message) {
 
 }  // namespace
 
-void set_rank(int rank, int size) {
+void set_rank(int rank) {
   g_rank = rank;
-  g_size = size;
 }
 
 void draw_open_line(std::string_view text) {

@@ -10,8 +10,8 @@
 
 namespace motley::log {
 
-// Until this is called the process counts as rank 0 of 1.
-void set_rank(int rank, int size);
+// Until this is called the process counts as rank 0. The number of ranks does not show in messages.
+void set_rank(int rank);
 
 // The line that report/progress redraws in place on a terminal (standard output). A message ends it first, so
 // that both stay readable; one lock covers both, whichever thread they come from.

@@ -1,5 +1,7 @@
 #include "report/progress.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -16,10 +18,6 @@ namespace {
 constexpr double redraw_every_s = 0.1;
 constexpr double steps_averaged = 50;  // the time left follows a change of speed within about so many steps
 constexpr int plain_columns = 240;     // a log file of a run on hundreds of ranks stays readable
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string grouped(std::int64_t value) {
   const std::string digits = fmt::format("{}", value);
@@ -63,12 +61,6 @@ std::string work_in_short(std::vector<int> percents) {
                      percents.back());
 }
 
-std::int64_t last_step_of(const RunLength& length) {
-  const std::int64_t by_epochs = length.total_epochs * length.steps_per_epoch;
-  if (length.total_steps <= 0) return by_epochs;
-  return by_epochs > 0 ? std::min(by_epochs, length.total_steps) : length.total_steps;
-}
-
 std::string of_total(std::int64_t value, std::int64_t total) {
   return total > 0 ? fmt::format("{}/{}", value, total) : fmt::format("{}", value);
 }
@@ -104,7 +96,7 @@ std::string progress_text(const StepRecord& record, const RunLength& length, dou
                           int columns) {
   const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
   std::vector<std::string> fields = {"epoch " + of_total(record.epoch, length.total_epochs),
-                                     "step " + of_total(record.step, last_step_of(length)),
+                                     "step " + of_total(record.step, length.total_steps),
                                      "loss " + value_text(record.loss)};
   for (const auto& [name, value] : record.metrics) fields.push_back(metric_text(name, value));
   const std::size_t first_metric = 3;
@@ -144,8 +136,12 @@ LogFormat parse_log_format(const std::string& text) {
   fail(ExitCode::usage, "--log-format is none, simple or json, not \"{}\"", text);
 }
 
-Progress::Progress(LogFormat format, bool redraw, RunLength length)
-    : format_(format), redraw_(redraw && format == LogFormat::simple), length_(length) {}
+double Progress::steady_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Progress::Progress(LogFormat format, bool redraw, RunLength length, Clock now_s)
+    : format_(format), redraw_(redraw && format == LogFormat::simple), length_(length), now_s_(now_s) {}
 
 Progress::~Progress() {
   try {
@@ -155,7 +151,7 @@ Progress::~Progress() {
 }
 
 double Progress::seconds_left(const StepRecord& record) const {
-  const std::int64_t last = last_step_of(length_);
+  const std::int64_t last = length_.total_steps;
   if (last <= 0 || seconds_per_step_ <= 0) return -1;
   return static_cast<double>(std::max<std::int64_t>(last - record.step, 0)) * seconds_per_step_;
 }
@@ -183,7 +179,7 @@ void Progress::step(const StepRecord& record) {
     seconds_per_step_ = kept * seconds_per_step_ + (1 - kept) * per_step;
   }
   if (redraw_) {
-    const double now = now_s();
+    const double now = now_s_();
     if (last_draw_s_ >= 0 && now - last_draw_s_ < redraw_every_s) {
       held_back_ = record;
       return;

@@ -18,9 +18,12 @@ LogFormat parse_log_format(const std::string& text);
 
 class Progress {
  public:
+  using Clock = double (*)();  // seconds since some moment, never going back
+  static double steady_s();
+
   // `redraw`: standard output is a terminal and --no-progress-bar was not given. Holds for the simple format
-  // alone.
-  Progress(LogFormat format, bool redraw, RunLength length);
+  // alone. `now_s` decides when a tenth of a second is over; tests turn it by hand.
+  Progress(LogFormat format, bool redraw, RunLength length, Clock now_s = steady_s);
   ~Progress();  // draws the last step if it was held back, ends an open line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -40,6 +43,7 @@ class Progress {
   LogFormat format_;
   bool redraw_;
   RunLength length_;
+  Clock now_s_;
   double last_draw_s_ = -1;
   double seconds_per_step_ = 0;          // exponential mean, for the time left
   std::optional<StepRecord> held_back_;  // the newest step, when it came too soon after the last one drawn

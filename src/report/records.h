@@ -9,8 +9,8 @@
 namespace motley::report {
 
 struct RankTime {
-  std::int64_t n =
-      0;  // share: samples of the global batch (mean over the interval when several steps are reported)
+  // Share: samples of the global batch (mean over the interval when several steps are reported).
+  std::int64_t n = 0;
   double compute_s = 0;  // forward, backward, optimizer; injected slowness counts as compute
   double wait_s = 0;     // blocked on other ranks or on the reader
 };
@@ -44,7 +44,6 @@ struct ValidRecord {
 struct RunLength {
   std::int64_t total_steps = 0;  // 0: not known
   int total_epochs = 0;          // 0: not known
-  std::int64_t steps_per_epoch = 0;
 };
 
 }  // namespace motley::report

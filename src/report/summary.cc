@@ -1,6 +1,7 @@
 #include "report/summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -79,8 +80,7 @@ std::string changing_note(double lost) {
 std::string crowded_note(double lost) {
   return fmt::format(
       "{:.1f} % of rank-time was lost waiting, because a host has fewer processors than its ranks have "
-      "threads: "
-      "ranks wait while others have their turn. Fewer ranks or --threads per host lose nothing.",
+      "threads: ranks wait while others have their turn. Fewer ranks or --threads per host lose nothing.",
       100 * lost);
 }
 
@@ -139,10 +139,13 @@ std::vector<double> Summary::speeds() const {
 }
 
 std::string Summary::text(bool crowded) const {
-  if (steps_ == 0 || wall_s_ <= 0) return "no step was taken\n";
+  if (steps_ == 0 || wall_s_ <= 0) return "no step was taken";
   std::string text = fmt::format("{} steps, {} samples in {}: {} samples/s\n", steps_, samples_,
                                  duration_text(wall_s_), rate_text(samples_per_s()));
-  if (ranks_.empty()) return text;
+  if (ranks_.empty()) {
+    text.pop_back();
+    return text;
+  }
 
   const std::vector<double> speed = speeds();
   std::vector<std::size_t> order(ranks_.size());
@@ -164,7 +167,7 @@ std::string Summary::text(bool crowded) const {
   text += fmt::format(
       "imbalance {:.1f} % (the busiest rank's work over the mean), {:.1f} % of rank-time lost waiting\n",
       100 * imbalance(), 100 * lost);
-  if (lost <= worth_a_note) return text + "Nothing needs changing: the ranks hardly waited for each other.\n";
+  if (lost <= worth_a_note) return text + "Nothing needs changing: the ranks hardly waited for each other.";
 
   const Causes causes = causes_of(lost, imbalance(), ranks_, wall_s_);
   std::string note;
@@ -177,7 +180,7 @@ std::string Summary::text(bool crowded) const {
   } else {
     note = common_note(lost, ranks_.size());
   }
-  return text + "NOTE: " + note + "\n";
+  return text + "NOTE: " + note;
 }
 
 std::vector<int> simple_ratio(const std::vector<double>& speeds, int limit) {

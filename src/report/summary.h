@@ -22,16 +22,16 @@ class Summary {
   double imbalance() const;
   double lost_fraction() const;
 
-  // For people; several lines. When more than 5 % of rank-time was lost waiting, a NOTE says which of three
-  // causes is the largest, and what would help:
+  // For people; several lines, the last without a newline. When more than 5 % of rank-time was lost waiting,
+  // a NOTE says which of three causes is the largest, and what would help:
   //   shares          = (busiest rank's compute_s - mean compute_s) / wall time, of the sums over the run:
   //                     one rank was always waited for. Gives the --weights that follow from the measured
   //                     speeds (n / compute_s).
   //   changing speeds = imbalance * mean compute_s / wall time - shares: ranks took turns in being the
   //                     slowest
   //   in common       = lost - the two above: what the busiest rank waits too, for communication or for data
-  // `crowded`: ranks of a host share processors, so that they wait for each other's turns; the last two causes
-  // are then put down to that.
+  // `crowded`: ranks of a host share processors, so that they wait for each other's turns; the last two
+  // causes are then put down to that.
   std::string text(bool crowded = false) const;
 
   // Speeds in samples per second of compute, one per rank; 0 for a rank that never had work.

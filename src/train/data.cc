@@ -1,5 +1,6 @@
 #include "train/data.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "comm/agree.h"
@@ -30,7 +31,7 @@ DataSet open_data(const Task& task, const std::string& subset, const std::string
   const std::uint64_t first = set.source.rows / ranks * rank + std::min(rank, set.source.rows % ranks);
   const std::uint64_t count = set.source.rows / ranks + (rank < set.source.rows % ranks ? 1 : 0);
   comm::agree(world, "checking the data", [&] { task.check(set.source, first, count); });
-  set.reader = std::make_unique<io::WindowReader>(set.source, world.handle());
+  set.reader = std::make_unique<io::WindowReader>(set.source, world.handle(), world.timeout_s());
   if (!set.source.packed()) {
     log::info(
         "{} is chunked or compressed: reading it at random is slow. A contiguous copy (h5repack -l CONTI) "

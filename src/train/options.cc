@@ -53,7 +53,7 @@ void check_optimizer(const OptimizerOptions& optimizer) {
 
 void check_schedule(const ScheduleOptions& schedule) {
   for (const double lr : schedule.lr) expect(lr >= 0 && std::isfinite(lr), "lr", lr, "rates of at least 0");
-  expect(!schedule.lr.empty(), "lr", 0, "at least one rate");
+  if (schedule.lr.empty()) fail(ExitCode::usage, "--lr is empty; expected at least one rate");
   expect(schedule.warmup_updates >= 0, "warmup-updates", static_cast<double>(schedule.warmup_updates),
          "at least 0");
   expect(schedule.power >= 0, "power", schedule.power, "at least 0");
@@ -115,13 +115,18 @@ void check_options(const TrainOptions& options, int ranks) {
          "at least 0 (0: only at the end)");
   expect(options.save.save_interval_updates >= 0, "save-interval-updates",
          static_cast<double>(options.save.save_interval_updates), "at least 0 (0: never)");
+  expect(options.save.keep_interval_updates >= -1, "keep-interval-updates",
+         static_cast<double>(options.save.keep_interval_updates), "at least -1 (-1 or 0: all)");
+  expect(options.save.keep_last_epochs >= -1, "keep-last-epochs",
+         static_cast<double>(options.save.keep_last_epochs), "at least -1 (-1 or 0: all)");
   expect(options.report.log_interval >= 1, "log-interval", static_cast<double>(options.report.log_interval),
          "at least 1");
   report::parse_log_format(options.report.log_format);
   constexpr std::int64_t largest_int = std::numeric_limits<int>::max();
   expect(options.max_epoch >= 0 && options.max_epoch <= largest_int, "max-epoch",
-         static_cast<double>(options.max_epoch), "1 to 2147483647");
-  expect(options.max_update >= 0, "max-update", static_cast<double>(options.max_update), "at least 1");
+         static_cast<double>(options.max_epoch), "0 (no limit) to 2147483647");
+  expect(options.max_update >= 0, "max-update", static_cast<double>(options.max_update),
+         "at least 0 (0: no limit)");
   constexpr std::int64_t largest_step = 0xffffffffLL;  // a step is a 32-bit word of the random counter
   expect(options.max_update <= largest_step, "max-update", static_cast<double>(options.max_update),
          "at most 4294967295");
@@ -135,7 +140,8 @@ void check_options(const TrainOptions& options, int ranks) {
     fail(ExitCode::usage, "--valid-subset and --validate-interval 0 contradict each other");
   }
   expect_one_of("device", options.device, std::array{"auto", "cpu", "cuda"});
-  expect(options.threads >= 0 && options.threads <= 4096, "threads", options.threads, "1 to 4096");
+  expect(options.threads >= 0 && options.threads <= 1024, "threads", options.threads,
+         "0 (by itself) to 1024");
   expect(options.bucket_cap_mb > 0 && options.bucket_cap_mb <= 1e6, "bucket-cap-mb", options.bucket_cap_mb,
          "a number above 0 and at most 1000000");
   expect(options.timeout_s > 0, "timeout", options.timeout_s, "a positive number of seconds");

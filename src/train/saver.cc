@@ -112,6 +112,12 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
   const checkpoint::Reader reader(path);
   const std::string where = (path / "trainer.json").string();
   check_kind(reader.trainer(), task_.name(), where);
+  const std::string optimizer = reader.trainer().value("optimizer", "");
+  if (optimizer != options_.optimizer.name) {
+    fail(ExitCode::checkpoint,
+         "{}: a checkpoint of --optimizer {}; this run's is {}, which needs another state", where, optimizer,
+         options_.optimizer.name);
+  }
   const ParameterStore& store = task_.parameters();
   reader.read_model(entries(store, "", staging_[0].data()));
   std::vector<io::SafetensorsEntry> wanted;
@@ -174,6 +180,7 @@ bool Saver::save(const Position& position, const Best& best, std::int64_t batch,
       Json& trainer = contents.trainer = to_json(position);
       trainer["format"] = format_version;
       trainer["task"] = task_.name();
+      trainer["optimizer"] = options_.optimizer.name;
       trainer["seed"] = options_.seed;
       trainer["ranks"] = world_.size();
       trainer["global_batch"] = batch;

@@ -160,7 +160,6 @@ void Trainer::open_outputs() {
     report::RunLength length;
     length.total_epochs = static_cast<int>(options_.max_epoch);
     length.total_steps = total_steps(planner_options_);
-    length.steps_per_epoch = steps_per_epoch(planner_options_, position_.epoch);
     const bool terminal = report::stdout_is_terminal() && !options_.report.no_progress_bar;
     progress_ = std::make_unique<report::Progress>(report::parse_log_format(options_.report.log_format),
                                                    terminal, length);
@@ -174,6 +173,7 @@ void Trainer::open_outputs() {
 void Trainer::run() {
   if (judge_ == nullptr) prepare();
   Planner planner(world_, planner_options_, position_);
+  step_started_s_ = now_s();
   std::optional<WindowPlan> window = planner.next(weights_);
   if (!window) log::info("nothing is left to do: the run is complete at step {}", position_.step);
   if (window) train_data_.reader->request(window->rows);
@@ -205,13 +205,13 @@ void Trainer::run_step(const StepPlan& plan, const io::Window& rows, std::int64_
     stop_ = true;
     return;
   }
-  const double started_s = now_s() - waited_s;
   double wait_s = waited_s + run_micro_batches(plan, rows, first_row);
   wait_s += reduce_sums();
   update(plan, lr);
   position_ = {plan.epoch, position_.epoch == plan.epoch ? position_.samples + plan.batch : plan.batch,
                plan.step};
-  meter_.add(plan.n, region_.take_seconds(), wait_s, now_s() - started_s, plan.batch, host_sums_);
+  meter_.add(plan.n, region_.take_seconds(), wait_s, now_s() - step_started_s_, plan.batch, host_sums_);
+  step_started_s_ = now_s();
   if (observer_) {
     const double loss = host_sums_[1] > 0 ? host_sums_[0] / host_sums_[1] : 0;
     observer_({plan.step, loss, host_sums_[1], grad_norm_, task_->parameters().gradients()});
@@ -302,6 +302,8 @@ void Trainer::after_step(const StepPlan& plan, bool window_ends) {
   }
   const bool new_best = judge_->best().step == position_.step;
   if (interval || epoch_save || new_best) save(epoch_save, interval);
+  // What a step takes includes the reports between steps, but not validation and checkpoints.
+  if (interval || validation_due || epoch_save || new_best) step_started_s_ = now_s();
 }
 
 void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {

@@ -104,6 +104,7 @@ class Trainer {
 
   bool crowded_ = false;  // some host has fewer processors than its ranks have threads
   bool stop_ = false;
+  double step_started_s_ = 0;
   std::int64_t started_step_ = 0;
   std::int64_t validated_step_ = -1;
   struct {

@@ -6,9 +6,8 @@
 // milliseconds:
 //   reduce   no compute: reducer_ms is begin() to the end of finish(), mpi_ms is MPI_Allreduce
 //   step     with compute_ms of compute (busy, in 20 pieces that each finish a part of the gradients):
-//   reducer_ms is
-//            compute with the reducer beside it, mpi_ms is compute and then MPI_Allreduce; exposed_ms is what
-//            of reducer_ms is neither: reducer_ms minus the compute alone, which is timed in turn as well
+//            reducer_ms is compute with the reducer beside it, mpi_ms is compute and then MPI_Allreduce;
+//            exposed_ms is reducer_ms minus the compute alone, which is timed in turn as well
 //   latency  one all_reduce_sum of 64 doubles against MPI_Allreduce (microseconds)
 // Every sum is compared with the one that is known in closed form; "verified" says that all were right.
 #include <fmt/format.h>

@@ -4,9 +4,8 @@
 //   ms        best time of one call over all rounds
 //   gflops    multiplications and additions of the definition / time
 //   gb_per_s  bytes of the arguments, each read or written once / time
-//   bound     what this machine does at best, timed in turn with the operation: a 1024^3 sgemm (GFLOP/s), or
-//   a copy
-//             that moves as many bytes (GB/s)
+//   bound     what this machine does at best, timed in turn with the operation: a 1024^3 sgemm (GFLOP/s),
+//             or a copy that moves as many bytes (GB/s)
 //   ratio     achieved / bound
 //   correct   the result agrees with the one of a single-threaded backend to 1e-4 of its norm
 #include <dnnl.h>

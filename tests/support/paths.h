@@ -6,7 +6,7 @@
 
 namespace motley::test {
 
-// A file below tests/, e.g. golden_path("golden/optimizers.safetensors").
+// A file below tests/, e.g. source_path("golden/optimizers.safetensors").
 std::filesystem::path source_path(const std::string& below_tests);
 
 // A fresh directory of its own that is removed with everything in it when the object goes.

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -86,43 +85,28 @@ std::vector<std::string> mpirun_command(int ranks, const std::vector<std::string
   return command;
 }
 
-namespace {
-
-// One mpirun in which every rank leaves its exit code in a file.
-MpiRun run_once(int ranks, const std::vector<std::string>& mpirun_options,
-                const std::vector<std::string>& arguments, double timeout_s,
-                const std::map<std::string, std::string>& environment) {
+MpiRun run_motley(int ranks, const std::vector<std::string>& arguments, double timeout_s,
+                  const std::map<std::string, std::string>& environment) {
+  // When one rank ends with a failure mpirun kills the others a second later; on a busy machine they may not
+  // have come to their own end by then. So each rank leaves its code in a file, and mpirun hears of it only
+  // when all have (or after 20 s, when the others do not end by themselves). A rank that MPI_Abort ends early
+  // leaves none.
   const TemporaryDirectory codes;
   const std::string script =
-      "trap '' TERM; dir=$1; shift; \"$@\"; code=$?; echo $code > $dir/$OMPI_COMM_WORLD_RANK; exit $code";
-  std::vector<std::string> words = mpirun_options;
-  for (const std::string& word : {std::string("sh"), std::string("-c"), script, std::string("sh"),
-                                  codes.path().string(), motley_program()}) {
-    words.push_back(word);
-  }
+      "trap '' TERM; dir=$1; shift; \"$@\"; code=$?; "
+      "echo $code > $dir/new.$OMPI_COMM_WORLD_RANK; mv $dir/new.$OMPI_COMM_WORLD_RANK "
+      "$dir/code.$OMPI_COMM_WORLD_RANK; tries=0; "
+      "until set -- $dir/code.*; [ $# -ge $OMPI_COMM_WORLD_SIZE ] || [ $tries -ge 400 ]; do "
+      "sleep 0.05; tries=$((tries + 1)); done; exit $code";
+  std::vector<std::string> words = {"sh", "-c", script, "sh", codes.path().string(), motley_program()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   MpiRun run;
   run.job = run_program(mpirun_command(ranks, words), timeout_s, environment);
   for (int rank = 0; rank < ranks; ++rank) {
-    std::ifstream file(codes.path() / std::to_string(rank));
+    std::ifstream file(codes.path() / ("code." + std::to_string(rank)));
     int code = -1;
     file >> code;
     run.exit_codes.push_back(code);
-  }
-  return run;
-}
-
-}  // namespace
-
-MpiRun run_motley(int ranks, const std::vector<std::string>& arguments, double timeout_s,
-                  const std::map<std::string, std::string>& environment) {
-  MpiRun run = run_once(ranks, {}, arguments, timeout_s, environment);
-  // When one rank fails mpirun kills the others a second later: on a busy machine one of them may not have come to
-  // its own end by then. Told not to, mpirun itself ends with 0, so the job's code stays that of the first run.
-  if (run.job.exit_code != 0 && std::count(run.exit_codes.begin(), run.exit_codes.end(), -1) > 0) {
-    run.exit_codes =
-        run_once(ranks, {"--mca", "orte_abort_on_non_zero_status", "0"}, arguments, timeout_s, environment)
-            .exit_codes;
   }
   return run;
 }

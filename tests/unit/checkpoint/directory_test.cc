@@ -218,6 +218,22 @@ TEST_F(Directory, a_run_that_goes_back_keeps_what_it_abandons_out_of_the_way) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2}));
 }
 
+TEST_F(Directory, a_run_that_goes_back_leaves_no_link_to_what_it_abandons) {
+  for (const int step : {1, 2, 3}) write(save(), step, Sample(step).contents);
+  mark_best(save(), save() / "step-00000002");
+  ::testing::internal::CaptureStderr();
+  supersede_after(save(), 2);
+  EXPECT_EQ(value_of(save() / "latest"), 2);
+  EXPECT_EQ(value_of(save() / "best"), 2);
+  supersede_after(save(), 1);
+  EXPECT_EQ(value_of(save() / "latest"), 1);
+  EXPECT_FALSE(fs::is_symlink(fs::symlink_status(save() / "best")));
+  supersede_after(save(), 0);
+  ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(names_in(save()),
+            (Names{"superseded-step-00000001", "superseded-step-00000002", "superseded-step-00000003"}));
+}
+
 TEST_F(Directory, options_that_are_not_utf8_cost_no_checkpoint) {
   Sample sample(1);
   sample.contents.trainer["data"] = "/data/\xff\xfe.h5";

@@ -31,8 +31,7 @@ TEST_F(Restore, all_model_tensors_that_do_not_fit_are_listed_in_one_sentence) {
   EXPECT_EQ(failure_of([&] { reader_.read_model(wanted); }),
             (reader_.path() / "model.safetensors").string() +
                 " does not hold the tensors of this model; missing: fc.bias, fc.weight; unknown: conv1.bias; "
-                "of another "
-                "shape: conv1.weight (is float32 [3, 4], should be float32 [4, 3])");
+                "of another shape: conv1.weight (is float32 [3, 4], should be float32 [4, 3])");
 }
 
 TEST_F(Restore, so_are_all_optimizer_tensors) {

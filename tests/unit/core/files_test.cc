@@ -18,6 +18,16 @@ TEST(Files, what_is_written_atomically_is_read_back_and_leaves_nothing_else) {
   EXPECT_EQ(entries, 1);
 }
 
+TEST(Files, an_atomic_write_that_fails_leaves_nothing) {
+  const test::TemporaryDirectory directory;
+  const auto taken = directory.path() / "a.txt";
+  std::filesystem::create_directories(taken / "something");
+  EXPECT_THROW(write_file_atomically(taken, "one", ExitCode::input), Error);
+  int entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory.path())) ++entries;
+  EXPECT_EQ(entries, 1);
+}
+
 TEST(Files, errors_name_the_file_and_carry_the_code) {
   try {
     read_file("/nowhere/at/all", ExitCode::input);

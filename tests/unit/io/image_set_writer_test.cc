@@ -128,6 +128,11 @@ TEST_F(ImageSetWriterTest, an_output_that_cannot_be_made_is_said_before_any_work
   expect_error_with(ExitCode::input,
                     {"cannot create " + path("no/set.h5") + ".tmp-", "No such file or directory"},
                     [this] { ImageSetWriter(path("no/set.h5"), 1, 1, 1, 1); });
+  // A place that cannot even be looked at, as in a directory without permissions (which would not stop root).
+  std::filesystem::create_symlink("loop", path("loop"));
+  expect_error_with(ExitCode::input,
+                    {"cannot create " + path("loop/set.h5") + ".tmp-", "Too many levels of symbolic links"},
+                    [this] { ImageSetWriter(path("loop/set.h5"), 1, 1, 1, 1); });
   std::filesystem::create_directory(path());
   expect_error(ExitCode::input, "cannot write " + path() + ": it is a directory",
                [this] { ImageSetWriter(path(), 1, 1, 1, 1); });

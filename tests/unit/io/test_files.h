@@ -64,8 +64,8 @@ class Hdf5File {
   io::Hdf5Handle file_;
 };
 
-// For tests that write thousands of files: no fsync, and a new file each time, since file systems flush one that is
-// truncated and written again.
+// For tests that write thousands of files: no fsync, and a new file each time, since file systems flush one
+// that is truncated and written again.
 inline void write_bytes(const std::filesystem::path& path, const std::string& content) {
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << content;

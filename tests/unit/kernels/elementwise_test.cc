@@ -34,20 +34,6 @@ TEST_P(ElementwiseTest, relu_gradient_passes_where_the_output_is_above_zero_also
   }
 }
 
-TEST_P(ElementwiseTest, add_and_scale) {
-  for (const std::int64_t length : lengths) {
-    const Tensor a = random({length}, 1), b = random({length}, 2), y = junk({length});
-    backend->add(a, b, y);
-    const auto av = a.values(), bv = b.values(), sum = y.values();
-    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(sum[i], av[i] + bv[i]);
-    backend->add(a, b, b);
-    EXPECT_EQ(b.values(), sum);
-    backend->scale(-3.0f, y);
-    const auto scaled = y.values();
-    for (std::size_t i = 0; i < sum.size(); ++i) ASSERT_EQ(scaled[i], -3.0f * sum[i]);
-  }
-}
-
 TEST_P(ElementwiseTest, layouts_change_to_channels_first_and_back) {
   for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 17}, Shape{2, 12, 12, 64}, Shape{1, 3, 2, 1}}) {
     const Tensor x = random(s, 1), y = junk({s[0], s[3], s[1], s[2]}), back = junk(s);
@@ -85,8 +71,6 @@ TEST_P(ElementwiseTest, wrong_arguments_are_refused_by_name) {
   const std::vector<float> two{1, 2}, three{1, 2, 3};
   expect_refused([&] { backend->relu_forward(a, b); }, {"relu_forward", "[3]", "[4]"});
   expect_refused([&] { backend->relu_backward(a, b, a); }, {"relu_backward", "dy"});
-  expect_refused([&] { backend->add(a, b, a); }, {"add", "b"});
-  expect_refused([&] { backend->scale(1, image); }, {"scale", "uint8"});
   expect_refused([&] { backend->nhwc_to_nchw(four, four); }, {"nhwc_to_nchw", "[1, 3, 2, 2]"});
   expect_refused([&] { backend->nchw_to_nhwc(four, a); }, {"nchw_to_nhwc"});
   expect_refused([&] { backend->normalize_images(image, two, three, four); },

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -41,7 +42,7 @@ TEST(Summary, of_nothing_is_zero_and_says_so) {
   EXPECT_EQ(summary.samples_per_s(), 0);
   EXPECT_EQ(summary.imbalance(), 0);
   EXPECT_EQ(summary.lost_fraction(), 0);
-  EXPECT_EQ(summary.text(), "no step was taken\n");
+  EXPECT_EQ(summary.text(), "no step was taken");
 }
 
 TEST(Summary, a_rank_without_work_has_no_speed) {
@@ -64,7 +65,7 @@ TEST(Summary, equal_shares_over_a_slow_rank_propose_weights) {
             "imbalance 100.0 % (the busiest rank's work over the mean), 50.0 % of rank-time lost waiting\n"
             "NOTE: 50.0 % of rank-time was lost waiting for rank 1, which works at 0.33 of the fastest "
             "rank's speed. "
-            "Try --policy static --weights 3,1,3,3.\n");
+            "Try --policy static --weights 3,1,3,3.");
 }
 
 TEST(Summary, weights_that_overload_a_fast_rank_are_said) {

@@ -33,8 +33,8 @@ TEST(TrainOptions, defaults_with_data_and_an_end_are_accepted) {
 }
 
 TEST(TrainOptions, mistakes_get_a_sentence) {
-  expect_usage([](auto& o) { o.batch.global_batch = -5; }, "--global-batch is -5; expected at least 1");
-  expect_usage([](auto& o) { o.batch.max_sentences = 0; }, "--max-sentences is 0; expected at least 1");
+  expect_usage([](auto& o) { o.batch.global_batch = -5; }, "--global-batch is -5; expected 1 to 2147483648");
+  expect_usage([](auto& o) { o.batch.max_sentences = 0; }, "--max-sentences is 0; expected 1 to 2147483648");
   expect_usage(
       [](auto& o) {
         o.batch.update_freq = {1, 0};
@@ -49,7 +49,7 @@ TEST(TrainOptions, mistakes_get_a_sentence) {
   expect_usage([](auto& o) { o.optimizer.name = "adamax"; },
                "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, adadelta");
   expect_usage([](auto& o) { o.max_epoch = 0; },
-               "nothing says when to stop; expected --max-epoch, --max-update or --min-lr");
+               "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls to");
   expect_usage([](auto& o) { o.schedule.warmup_updates = 2000000; },
                "--total-num-update is 1000000; expected more than --warmup-updates, which is 2000000");
   expect_usage([](auto& o) { o.optimizer.nesterov = true; },

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
+#include <utility>
 
 #include "core/files.h"
 
@@ -16,6 +17,27 @@ namespace {
 std::recursive_mutex& process_mutex() {
   static std::recursive_mutex mutex;
   return mutex;
+}
+
+// What the call, "H5Fopen" or with its arguments "H5Fopen(path.c_str(), ...)", does for the user.
+std::string in_words(std::string_view call) {
+  constexpr std::pair<std::string_view, const char*> words[] = {{"H5Fis_hdf5", "open it"},
+                                                                {"H5Fopen", "open it"},
+                                                                {"H5Oopen", "open it"},
+                                                                {"H5Dopen2", "open it"},
+                                                                {"H5Dread", "read it"},
+                                                                {"H5Fcreate", "create it"},
+                                                                {"H5Dcreate2", "lay it out"},
+                                                                {"H5Dwrite", "write it"},
+                                                                {"H5Dget_", "tell how it is stored"},
+                                                                {"H5Oget_", "tell how it is stored"},
+                                                                {"H5Sget_", "tell its shape"},
+                                                                {"H5T", "tell its type"}};
+  for (const auto& [prefix, text] : words) {
+    if (call.starts_with(prefix)) return text;
+  }
+  if (call.find(".close()") != std::string_view::npos) return "close it";
+  return fmt::format("do {} on it", call.substr(0, call.find('(')));
 }
 
 // What a file that is not HDF5 seems to be, from its first bytes.
@@ -81,7 +103,8 @@ void fail_hdf5(const std::string& where, const char* call, ExitCode code) {
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &reason);
-  fail(code, "{}: {} failed: {}", where, call, reason);
+  if (code == ExitCode::internal) fail(code, "{}: {} failed: {}", where, call, reason);
+  fail(code, "{}: HDF5 cannot {}: {}", where, in_words(call), reason);
 }
 
 Hdf5Handle open_hdf5(const std::string& path) {

@@ -50,7 +50,9 @@ class Hdf5Handle {
   Close close_ = nullptr;
 };
 
-// Throws Error(code): "WHERE: CALL failed: <the innermost message of HDF5's error stack>".
+// Throws Error(code): "WHERE: HDF5 cannot open it: <the innermost message of HDF5's error stack>", in words for
+// what CALL does, since the reason lies in the file or on the disk. Error(internal) is for whoever reads the
+// source, and names the call: "WHERE: CALL failed: ...".
 [[noreturn]] void fail_hdf5(const std::string& where, const char* call, ExitCode code);
 
 // Opens an existing file for reading. Error(input) for a missing or unreadable file, a directory, anything

@@ -27,7 +27,8 @@ DatasetInfo open_and_describe(hid_t file, const std::string& path, const char* n
   if (H5Lexists(file, name, H5P_DEFAULT) <= 0) {
     fail(ExitCode::input, "{} has no data set `{}`; it has {}", path, name, list_contents(file));
   }
-  const Hdf5Handle object(MOTLEY_HDF5(path, ExitCode::input, H5Oopen(file, name, H5P_DEFAULT)), H5Oclose);
+  const std::string where = fmt::format("{}, data set `{}`", path, name);
+  const Hdf5Handle object(MOTLEY_HDF5(where, ExitCode::input, H5Oopen(file, name, H5P_DEFAULT)), H5Oclose);
   if (H5Iget_type(object.get()) != H5I_DATASET) {
     fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
   }
@@ -187,9 +188,11 @@ ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, s
     : impl_(std::make_unique<Impl>()) {
   MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
   std::error_code unknown;  // what cannot be looked at cannot be created either, and is said there
-  if (std::filesystem::is_directory(path, unknown)) {
-    fail(ExitCode::input, "cannot write {}: it is a directory", path);
-  }
+  const std::filesystem::file_status existing = std::filesystem::status(path, unknown);
+  if (is_directory(existing)) fail(ExitCode::input, "cannot write {}: it is a directory", path);
+  // Renaming would put a file in the place of a device or a pipe.
+  if (exists(existing) && !is_regular_file(existing))
+    fail(ExitCode::input, "cannot write {}: it is there and not a regular file", path);
   impl_->path = path;
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   impl_->samples = samples;

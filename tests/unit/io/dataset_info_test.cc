@@ -118,6 +118,34 @@ TEST_F(DatasetInfoTest, a_link_through_a_link_into_another_file_counts_as_such) 
   expect_read_through_hdf5("in another file (" + path("other.h5") + ")");
 }
 
+TEST_F(DatasetInfoTest, a_link_to_a_file_that_is_not_there_is_said) {
+  make_set([&](hid_t file) {
+    H5Lcreate_external("other.h5", "images", file, "images", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  test::expect_error(ExitCode::input,
+                     path() +
+                         ", data set `images`: HDF5 cannot open it: unable to open external file, "
+                         "external link file name = 'other.h5'",
+                     [this] { describe_image_set(path()); });
+}
+
+TEST_F(DatasetInfoTest, data_with_a_wrong_checksum_is_said) {
+  make_with([](hid_t creation) {
+    H5Pset_chunk(creation, 4, extents.data());
+    H5Pset_fletcher32(creation);
+  });
+  std::string file = read_file(path(), ExitCode::input);
+  const std::size_t at = file.find(std::string(images_.begin(), images_.end()));
+  ASSERT_NE(at, std::string::npos);
+  file[at] = static_cast<char>(~file[at]);
+  test::write_bytes(path(), file);
+  const Field images = describe_image_set(path()).source.fields[0];
+  std::vector<std::byte> got(images_.size());
+  test::expect_error_with(ExitCode::input,
+                          {path() + ", data set `images`, rows 0 to 5: HDF5 cannot read it: "},
+                          [&] { Hdf5Rows(path(), images, rows).read_range(0, rows, got.data()); });
+}
+
 TEST_F(DatasetInfoTest, links_within_the_file_stay_packed) {
   const char* const kinds[] = {"soft", "hard"};
   for (const std::string kind : kinds) {

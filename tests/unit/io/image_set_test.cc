@@ -97,7 +97,7 @@ TEST_F(ImageSetTest, a_file_cut_short_is_said) {
     add_u8(file, "labels", {100});
   }
   std::filesystem::resize_file(path(), 5000);
-  expect_error_with(ExitCode::input, {path() + ": H5Fopen(", "truncated file"},
+  expect_error_with(ExitCode::input, {path() + ": HDF5 cannot open it: truncated file: eof = 5000, "},
                     [this] { describe_image_set(path()); });
 }
 
@@ -340,6 +340,21 @@ TEST_F(ImageSetTest, labels_are_checked_beyond_the_first_block) {
   writer.finish();
   expect_error(ExitCode::input, path() + ", data set `labels`, row 1048579: label 77; expected 0 to 2",
                [this] { check_labels(describe_image_set(path()), 0, rows, 3); });
+}
+
+TEST_F(ImageSetTest, the_writer_leaves_pipes_sockets_and_devices_where_they_are) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  ASSERT_EQ(::mknod(path("socket").c_str(), S_IFSOCK | 0600, 0), 0);
+  std::filesystem::create_symlink("/dev/full", path("device"));
+  for (const char* name : {"pipe", "socket", "device"}) {
+    const auto before = std::filesystem::symlink_status(path(name)).type();
+    expect_error(ExitCode::input, "cannot write " + path(name) + ": it is there and not a regular file", [&] {
+      ImageSetWriter writer(path(name), 1, 1, 1, 1);
+      writer.append(bytes(1).data(), bytes(1).data(), 1);
+      writer.finish();
+    });
+    EXPECT_EQ(std::filesystem::symlink_status(path(name)).type(), before) << name;
+  }
 }
 
 TEST(RowSource, survives_json_with_any_path) {

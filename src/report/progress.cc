@@ -36,8 +36,8 @@ bool is_fraction(const std::string& name) {
          std::all_of(name.begin() + 3, name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string metric_text(const std::string& name, double value) {
-  if (is_fraction(name) && std::isfinite(value)) return fmt::format("{} {:.1f} %", name, 100 * value);
+std::string metric_text(const std::string& name, double value, bool fraction) {
+  if (fraction && std::isfinite(value)) return fmt::format("{} {:.1f} %", name, 100 * value);
   return fmt::format("{} {}", name, value_text(value));
 }
 
@@ -92,38 +92,65 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
+namespace {
+
+// How much is said: everything, the first metric only, or that in short words.
+enum class Detail : std::uint8_t { all, first_metric, terse };
+
+std::vector<std::string> progress_fields(const StepRecord& record, const RunLength& length,
+                                         double seconds_left, Detail detail) {
+  const bool terse = detail == Detail::terse;
+  std::vector<std::string> fields = {(terse ? "" : "epoch ") + of_total(record.epoch, length.total_epochs),
+                                     (terse ? "" : "step ") + of_total(record.step, length.total_steps),
+                                     "loss " + value_text(record.loss)};
+  for (const auto& [name, value] : record.metrics) {
+    fields.push_back(metric_text(terse && name == "accuracy" ? "acc" : name, value, is_fraction(name)));
+    if (detail != Detail::all) break;
+  }
+  if (record.step_s > 0) {
+    fields.push_back(rate_text(static_cast<double>(record.samples) / record.step_s) +
+                     (terse ? "/s" : " samples/s"));
+  }
+  if (seconds_left >= 0 && std::isfinite(seconds_left)) {
+    const std::string left = duration_text(seconds_left);
+    fields.push_back(terse ? "eta " + left : left + " left");
+  }
+  return fields;
+}
+
+std::string joined(const std::vector<std::string>& fields) {
+  return fmt::format("{}", fmt::join(fields, "  "));
+}
+
+}  // namespace
+
 std::string progress_text(const StepRecord& record, const RunLength& length, double seconds_left,
                           int columns) {
   const std::size_t room = columns > 0 ? static_cast<std::size_t>(columns) : std::string::npos;
-  std::vector<std::string> fields = {"epoch " + of_total(record.epoch, length.total_epochs),
-                                     "step " + of_total(record.step, length.total_steps),
-                                     "loss " + value_text(record.loss)};
-  for (const auto& [name, value] : record.metrics) fields.push_back(metric_text(name, value));
-  const std::size_t first_metric = 3;
-  if (record.step_s > 0) {
-    fields.push_back(rate_text(static_cast<double>(record.samples) / record.step_s) + " samples/s");
+  const bool has_work = record.step_s > 0 && !record.ranks.empty();
+  std::vector<std::string> fields;
+  for (const Detail detail : {Detail::all, Detail::first_metric, Detail::terse}) {
+    fields = progress_fields(record, length, seconds_left, detail);
+    if (has_work) {
+      fields.push_back(work_of_each(work_percents(record)));
+      if (joined(fields).size() > room) {
+        const std::string brief = work_in_short(work_percents(record));
+        if (brief.size() < fields.back().size()) fields.back() = brief;
+      }
+    }
+    if (joined(fields).size() <= room) return joined(fields);
   }
-  if (seconds_left >= 0 && std::isfinite(seconds_left))
-    fields.push_back(duration_text(seconds_left) + " left");
-
-  const auto joined = [&fields] { return fmt::format("{}", fmt::join(fields, "  ")); };
-  if (record.step_s > 0 && !record.ranks.empty()) {
-    const std::vector<int> percents = work_percents(record);
-    fields.push_back(work_of_each(percents));
-    if (joined().size() > room) fields.back() = work_in_short(percents);
-  }
-  // Where not everything fits the first metric speaks for the others; then the end of the line goes.
-  for (std::size_t extra = record.metrics.size(); extra > 1 && joined().size() > room; --extra) {
-    fields.erase(fields.begin() + static_cast<std::ptrdiff_t>(first_metric + extra - 1));
-  }
-  while (fields.size() > 1 && joined().size() > room) fields.pop_back();
-  return joined().substr(0, room);
+  // Still too long: fields go from the right.
+  while (fields.size() > 1 && joined(fields).size() > room) fields.pop_back();
+  return joined(fields).substr(0, room);
 }
 
 std::string valid_text(const ValidRecord& record) {
   std::string text = fmt::format("{}  epoch {}  step {}  loss {}", record.subset, record.epoch, record.step,
                                  value_text(record.loss));
-  for (const auto& [name, value] : record.metrics) text += "  " + metric_text(name, value);
+  for (const auto& [name, value] : record.metrics) {
+    text += "  " + metric_text(name, value, is_fraction(name));
+  }
   const std::string took =
       record.seconds < 60 ? fmt::format("{:.1f} s", record.seconds) : duration_text(record.seconds);
   return text + fmt::format("  {} samples in {}", grouped(record.samples), took);

@@ -119,14 +119,14 @@ TEST(ProgressOnATerminal, the_line_is_drawn_again_after_a_tenth_of_a_second) {
     g_now_s += 0.11;
     progress.step(record_of(2));
   }
-  EXPECT_EQ(terminal.text(), "\repoch 1\x1b[K\repoch 1\x1b[K\n");
+  EXPECT_EQ(terminal.text(), "\r1  1/100\x1b[K\r1  2/100\x1b[K\n");
 }
 
 TEST(ProgressOnATerminal, the_last_column_stays_free) {
-  // "epoch 1  step 1/100" has 19 letters.
-  Terminal wide(19);
+  // "1  1/100  loss 0.5000" has 21 letters.
+  Terminal wide(21);
   { Progress(LogFormat::simple, true, length).step(record_of(1)); }
-  EXPECT_EQ(wide.text(), "\repoch 1\x1b[K\n");
+  EXPECT_EQ(wide.text(), "\r1  1/100\x1b[K\n");
 }
 
 TEST(ProgressOnATerminal, messages_and_validation_lines_get_lines_of_their_own) {
@@ -143,10 +143,10 @@ TEST(ProgressOnATerminal, messages_and_validation_lines_get_lines_of_their_own) 
     progress.valid(valid);
   }
   EXPECT_EQ(terminal.text(),
-            "\repoch 1  step 1/100  loss 0.5000\x1b[K\n"
+            "\r1  1/100  loss 0.5000  128/s  eta 0:50\x1b[K\n"
             "motley: checkpoint written\n"
             "motley: and another message\n"
-            "\repoch 1  step 2/100  loss 0.5000\x1b[K\n"
+            "\r1  2/100  loss 0.5000  128/s  eta 0:49\x1b[K\n"
             "valid  epoch 1  step 0  loss 0.000  0 samples in 0.0 s\n");
 }
 

@@ -82,11 +82,7 @@ struct Evaluation {
 void Evaluation::open() {
   std::int64_t most_rows = 1;
   for (const std::string& subset : options.data.valid_subsets) {
-    std::string path;
-    comm::agree_on_root(world, "looking for the data",
-                        [&] { path = train::subset_path(options.data.data, subset); });
-    path = world.broadcast(path, 0, "where the data is");
-    sets.push_back(train::open_data(*task, subset, path, world));
+    sets.push_back(std::move(*train::open_subset(*task, options.data, subset, true, world)));
     most_rows = std::max(most_rows, static_cast<std::int64_t>(sets.back().source.rows));
   }
   backend = train::make_backend(options.device, options.threads, world);

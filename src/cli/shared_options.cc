@@ -6,7 +6,9 @@ namespace motley::cli {
 
 void add_data_options(OptionSet& set, train::DataOptions& options) {
   set.add("task", &options.task, "what to train: mnist");
-  set.add("data", &options.data, "directory with HDF5 image sets");
+  set.add("data", &options.data,
+          "directory with the HDF5 files; for BERT also files with commas between them");
+  set.add("num-file", &options.num_file, "use the first this many shards of each subset; 0: all");
 }
 
 void add_batch_options(OptionSet& set, train::BatchOptions& options) {

@@ -111,6 +111,11 @@ void check_options(const TrainOptions& options, int ranks) {
          static_cast<double>(options.data.validate_interval), "at least 0 (0: never)");
   expect(options.data.curriculum >= 0 && options.data.curriculum <= std::numeric_limits<int>::max(),
          "curriculum", static_cast<double>(options.data.curriculum), "0 to 2147483647");
+  expect(options.data.num_file >= 0, "num-file", static_cast<double>(options.data.num_file),
+         "at least 0 (0: all)");
+  constexpr std::int64_t largest_pool = 1LL << 31;
+  expect(options.data.shuffle_pool >= 1 && options.data.shuffle_pool <= largest_pool, "shuffle-pool",
+         static_cast<double>(options.data.shuffle_pool), "1 to 2147483648 samples");
   expect(options.save.save_interval >= 0, "save-interval", static_cast<double>(options.save.save_interval),
          "at least 0 (0: only at the end)");
   expect(options.save.save_interval_updates >= 0, "save-interval-updates",

@@ -40,12 +40,14 @@ struct BatchOptions {
 
 struct DataOptions {
   std::string task = "mnist";
-  std::string data;  // directory with <subset>.h5
+  std::string data;  // directory with <subset>.h5; for BERT also shards, or a list of them
   std::string train_subset = "train";
   std::vector<std::string> valid_subsets = {"valid"};
   bool valid_subset_given = false;     // the default may be absent; a named one may not
   std::int64_t validate_interval = 1;  // epochs; 0: never
   std::int64_t curriculum = 0;         // epochs that are not shuffled
+  std::int64_t num_file = 0;           // the first this many shards of a subset; 0: all
+  std::int64_t shuffle_pool = 65536;   // rows of shards that are shuffled together
 };
 
 struct SaveOptions {

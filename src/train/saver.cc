@@ -72,9 +72,9 @@ void distribute(std::vector<float>& arena, View device, const comm::Communicator
 
 // The options that decide what is computed; the others may change freely between a run and its continuation.
 const char* const mathematical_options[] = {
-    "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",  "adam-betas",
-    "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm", "lr",
-    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum"};
+    "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",   "adam-betas",
+    "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm",  "lr",
+    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum", "shuffle-pool"};
 
 }  // namespace
 

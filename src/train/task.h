@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "io/row_source.h"
-#include "io/window_reader.h"
+#include "io/sample_reader.h"
 #include "models/layer.h"
 #include "models/parameter_store.h"
+#include "train/options.h"
 
 namespace motley::train {
 
@@ -34,9 +35,13 @@ class Task {
   virtual ~Task() = default;
   virtual std::string name() const = 0;
 
-  // Describes a data file, on this rank alone; Error(input) when it is not what this task trains on.
-  virtual io::RowSource open(const std::string& path) const = 0;
-  // Looks at the contents of rows [first, first + count), on this rank alone; Error(input) naming the row.
+  // Whether --data has this subset, on this rank alone; Error(input) when --data is nothing that could have any.
+  virtual bool has_subset(const DataOptions& data, const std::string& subset) const = 0;
+  // Describes the data of a subset, on this rank alone; Error(input) when it is not there, or not what this task
+  // trains on.
+  virtual io::RowSource open(const DataOptions& data, const std::string& subset) const = 0;
+  // Looks at the contents of rows [first, first + count) before training begins, on this rank alone; Error(input)
+  // naming the row. BERT records are checked when they are read instead (io/bert_check.h).
   virtual void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const = 0;
 
   virtual ParameterStore& parameters() = 0;

@@ -78,11 +78,7 @@ void Trainer::prepare() {
 
 void Trainer::open_train_data() {
   const DataOptions& data = options_.data;
-  std::string path;
-  comm::agree_on_root(world_, "looking for the data",
-                      [&] { path = subset_path(data.data, data.train_subset); });
-  path = world_.broadcast(path, 0, "where the data is");
-  train_data_ = open_data(*task_, data.train_subset, path, world_);
+  train_data_ = std::move(*open_subset(*task_, data, data.train_subset, true, world_));
 }
 
 // Device, model, optimizer and what a step needs besides.
@@ -115,6 +111,8 @@ void Trainer::build() {
 void Trainer::start_or_continue() {
   planner_options_.samples = train_data_.source.rows;
   planner_options_.seed = options_.seed;
+  planner_options_.shards = shard_sizes(train_data_.source);
+  planner_options_.pool_rows = static_cast<std::uint64_t>(options_.data.shuffle_pool);
   planner_options_.global_batch = [batch = options_.batch, ranks = world_.size()](int epoch) {
     return global_batch(batch, epoch, ranks);
   };

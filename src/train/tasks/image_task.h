@@ -18,7 +18,8 @@ class ImageTask final : public Task {
             std::vector<float> deviation);
 
   std::string name() const override { return name_; }
-  io::RowSource open(const std::string& path) const override;
+  bool has_subset(const DataOptions& data, const std::string& subset) const override;
+  io::RowSource open(const DataOptions& data, const std::string& subset) const override;
   void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const override;
   ParameterStore& parameters() override { return network_->parameters; }
   void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) override;

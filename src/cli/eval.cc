@@ -26,6 +26,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("save-dir", &options.save.save_dir, "directory of the run");
   set.add("restore-file", &options.save.restore_file,
           "checkpoint: a directory, or a name in --save-dir such as best; without it the newest good one");
+  set.group("network (task bert)");
+  add_model_options(set, options.model);
   set.group("how");
   add_batch_options(set, options.batch);
   set.add("log-format", &options.report.log_format, "simple or json");
@@ -62,7 +64,6 @@ struct Evaluation {
   Evaluation(const train::TrainOptions& options_, const comm::Communicator& parent)
       : options(options_),
         world(parent.handle(), options_.timeout_s),
-        task(train::make_task(options_.data.task)),
         region(train::slow_factor(options_.slow, world)) {}
 
   void open();
@@ -80,6 +81,7 @@ struct Evaluation {
 };
 
 void Evaluation::open() {
+  comm::agree(world, "making the model", [&] { task = train::make_task(options); });
   std::int64_t most_rows = 1;
   for (const std::string& subset : options.data.valid_subsets) {
     sets.push_back(std::move(*train::open_subset(*task, options.data, subset, true, world)));

@@ -25,7 +25,7 @@ std::vector<ShardSize> shard_sizes(const io::RowSource& source) {
   return sizes;
 }
 
-std::optional<DataSet> open_subset(const Task& task, const DataOptions& data, const std::string& subset,
+std::optional<DataSet> open_subset(Task& task, const DataOptions& data, const std::string& subset,
                                    bool required, const comm::Communicator& world) {
   DataSet set;
   set.subset = subset;
@@ -36,6 +36,7 @@ std::optional<DataSet> open_subset(const Task& task, const DataOptions& data, co
   description = world.broadcast(description, 0, "the description of the data");
   if (description.empty()) return std::nullopt;
   set.source = io::RowSource::from_json(description);
+  task.expect(set.source);
   const auto ranks = static_cast<std::uint64_t>(world.size());
   const auto rank = static_cast<std::uint64_t>(world.rank());
   const std::uint64_t first = set.source.rows / ranks * rank + std::min(rank, set.source.rows % ranks);

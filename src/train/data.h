@@ -23,7 +23,7 @@ struct DataSet {
 // Rank 0 finds and describes the subset, every rank checks its part of the contents, then every rank opens it
 // for reading. Nothing when it is not there and is not `required`. Collective; AgreedError on every rank when
 // anything is wrong anywhere.
-std::optional<DataSet> open_subset(const Task& task, const DataOptions& data, const std::string& subset,
+std::optional<DataSet> open_subset(Task& task, const DataOptions& data, const std::string& subset,
                                    bool required, const comm::Communicator& world);
 
 // DIR/<subset>.h5; Error(input) when --data is not a directory.

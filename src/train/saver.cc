@@ -74,7 +74,8 @@ void distribute(std::vector<float>& arena, View device, const comm::Communicator
 const char* const mathematical_options[] = {
     "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",   "adam-betas",
     "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm",  "lr",
-    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum", "shuffle-pool"};
+    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum", "shuffle-pool",
+    "precision", "masking",       "masked-lm-prob",   "max-predictions-per-seq", "whole-word"};
 
 }  // namespace
 
@@ -149,6 +150,7 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
     return std::nullopt;
   }
   distribute(staging_[0], store.values(), world_, backend_, "the parameters of the checkpoint");
+  task_.parameters().changed();
   for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
     const View arena = optimizer_->states()[i].arena.view(DType::f32, store.values().shape);
     distribute(staging_[i + 1], arena, world_, backend_, "the optimizer state of the checkpoint");
@@ -170,6 +172,7 @@ bool Saver::save(const Position& position, const Best& best, std::int64_t batch,
       checkpoint::Contents contents;
       contents.model = entries(store, "", values.data());
       contents.model_metadata = {{"format", "pt"}, {"task", task_.name()}};
+      contents.extra_files = task_.model_files();
       std::vector<std::vector<float>> states;
       for (const Optimizer::State& state : optimizer_->states()) {
         states.emplace_back(store.arena_elements());
@@ -232,6 +235,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
   });
   const Json found = Json::parse(world.broadcast(description, 0, "which checkpoint was read"));
   distribute(staging_, store.values(), world, backend, "the parameters of the checkpoint");
+  task.parameters().changed();
   return {found["path"].get<std::string>(), position_of(found, "the checkpoint")};
 }
 

@@ -114,7 +114,8 @@ View ImageTask::load(Backend& backend, const Rows& rows) {
   return input;
 }
 
-void ImageTask::train(const Pass& pass, const Rows& rows, View sums, const GradientsDone& done) {
+void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double> /*totals*/, View sums,
+                      const GradientsDone& done) {
   const View input = load(pass.backend, rows);
   const View logits = network_->body.forward(pass, input);
   const View dlogits = dlogits_.view(DType::f32, logits.shape);

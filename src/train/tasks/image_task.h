@@ -25,8 +25,10 @@ class ImageTask final : public Task {
   void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) override;
   std::int64_t sums() const override { return 4; }  // as Backend::softmax_nll adds them
   Metrics metrics(std::span<const double> sums) const override;
+  double divisor(std::span<const double> sums) const override { return sums[1]; }
   std::vector<std::string> metric_names() const override { return {"accuracy", "top5"}; }
-  void train(const Pass& pass, const Rows& rows, View sums, const GradientsDone& done) override;
+  void train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
+             const GradientsDone& done) override;
   void evaluate(const Pass& pass, const Rows& rows, View sums) override;
 
  private:

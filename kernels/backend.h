@@ -8,8 +8,8 @@
 //  * Operations are enqueued in order. Results are ready for the host after synchronize().
 //  * Activations are channels-last: [n, height, width, channels]. Weights have PyTorch's shapes: convolution
 //    [out, in / groups, kernel_h, kernel_w], linear [out, in].
-//  * "T" is float32 or bfloat16, the same for all views of one call that are marked with it: the type in which
-//    activations are held and multiplied. Sums are formed in float32 or wider; biases, statistics and
+//  * "T" is float32 or bfloat16, the same for all views of one call that are marked with it: the type in
+//    which activations are held and multiplied. Sums are formed in float32 or wider; biases, statistics and
 //    gradients of parameters are float32. Views without a mark are float32.
 //  * Reductions have a fixed order: the same call on the same device gives the same bits twice, so there are
 //    no floating-point atomics.
@@ -29,9 +29,10 @@
 namespace motley {
 
 struct DeviceInfo {
-  std::string kind;                    // "cpu" or "cuda"
-  std::string name;                    // the processor's or card's own name
-  int threads = 1;                     // OpenMP threads (cpu)
+  std::string kind;          // "cpu" or "cuda"
+  std::string name;          // the processor's or card's own name
+  int threads = 1;           // OpenMP threads (cpu)
+  bool bf16_native = false;  // multiplies bfloat16 faster than float32; otherwise it saves memory only
   std::size_t memory_limit_bytes = 0;  // what allocate() may hand out in total
 };
 
@@ -59,16 +60,16 @@ struct DropoutMask {
   double probability = 0;  // 0 <= probability < 1; kept values are scaled by 1 / (1 - probability)
 };
 
-// Multi-head attention over sequences. Element (head * seq + query) * seq + key of a sample's probabilities is
-// dropped by `dropout`.
+// Multi-head attention over sequences. Element (head * seq + query) * seq + key of a sample's probabilities
+// is dropped by `dropout`.
 struct Attention {
   std::int64_t heads = 1;
   DropoutMask dropout;
 };
 
-// The rows of a table that a list of indices points to, with the places of the list that point to each: what a
-// sum over equal indices needs to have a fixed order. Device memory; made from an index list by group_rows
-// (kernels/row_groups.h).
+// The rows of a table that a list of indices points to, with the places of the list that point to each:
+// what a sum over equal indices needs to have a fixed order. Device memory; made from an index list by
+// group_rows (kernels/row_groups.h).
 struct RowGroups {
   ConstView rows;     // int32 [groups]: distinct rows, ascending
   ConstView starts;   // int32 [groups + 1]: group g is sources[starts[g] .. starts[g + 1])
@@ -168,12 +169,11 @@ class Backend {
   virtual void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
                                        bool accumulate) = 0;
   // dx = dy * activation'(preactivation); all T. dx may be dy.
-  virtual void activation_backward(Activation activation, ConstView preactivation, ConstView dy,
-                                   View dx) = 0;
+  virtual void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) = 0;
 
   // --- Transformer ---------------------------------------------------------------------------------------
-  // y[n,seq,h] (T) = word[ids] + position[0..seq) + type[types]; the tables are [rows, h], ids and types int32
-  // [n,seq], each within its table (the caller has checked them).
+  // y[n,seq,h] (T) = word[ids] + position[0..seq) + type[types]; the tables are [rows, h], ids and types
+  // int32 [n,seq], each within its table (the caller has checked them).
   virtual void embedding_forward(ConstView word, ConstView position, ConstView type, ConstView ids,
                                  ConstView types, View y) = 0;
   // y[m,h] = x[index[m],h], both T; index int32.
@@ -185,8 +185,8 @@ class Backend {
   // where row i of a DropoutMask is sample i; gamma, beta [h]; mean and rstd [n,seq] are written for the
   // backward pass, rstd = 1 / sqrt(variance + eps). residual may be empty; sum may be x or residual.
   virtual void add_layer_norm_forward(const DropoutMask& mask, ConstView x, ConstView residual,
-                                      ConstView gamma, ConstView beta, double eps, View sum, View y, View mean,
-                                      View rstd) = 0;
+                                      ConstView gamma, ConstView beta, double eps, View sum, View y,
+                                      View mean, View rstd) = 0;
   // dsum = the gradient of sum (and so of residual), dx = dropout(dsum); dgamma, dbeta (+)= theirs. dy, sum,
   // dsum, dx: T. dsum may be dy; dx may be empty, or dsum when nobody needs that.
   virtual void add_layer_norm_backward(const DropoutMask& mask, ConstView dy, ConstView sum, ConstView mean,
@@ -208,8 +208,8 @@ class Backend {
   //   [0] sum of -log p(label), [1] rows counted, [2] rows whose label has the highest logit,
   //   [3] rows whose label is among the k highest (k = min(top_k, classes)). Ties go to the lower class, and
   //   a row with a NaN logit counts as wrong.
-  // dlogits (T), unless empty, = weight * (softmax - onehot(label)): the gradient of weight times the *sum* (0
-  // for rows that do not count). It may be the logits themselves.
+  // dlogits (T), unless empty, = weight * (softmax - onehot(label)): the gradient of weight times the *sum*
+  // (0 for rows that do not count). It may be the logits themselves.
   virtual void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits,
                            float weight = 1) = 0;
 

@@ -26,13 +26,14 @@ std::size_t machine_memory_bytes() {
   return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes);
 }
 
-std::string processor_name() {
+// What Linux says about the first processor: the rest of the line that begins with `field`.
+std::string processor_field(const std::string& field) {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
     const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.starts_with(field) && colon != std::string::npos) return line.substr(colon + 2);
   }
-  return "unknown processor";
+  return {};
 }
 
 }  // namespace
@@ -40,7 +41,9 @@ std::string processor_name() {
 CpuBackend::CpuBackend(int threads, std::size_t memory_limit_bytes) {
   MOTLEY_CHECK(threads >= 1);
   device_.kind = "cpu";
-  device_.name = processor_name();
+  device_.name = processor_field("model name");
+  if (device_.name.empty()) device_.name = "unknown processor";
+  device_.bf16_native = processor_field("flags").find("amx_bf16") != std::string::npos;
   device_.threads = threads;
   device_.memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : machine_memory_bytes();
 }

@@ -50,11 +50,30 @@ class CpuBackend final : public Backend {
   void nhwc_to_nchw(ConstView x, View y) override;
   void nchw_to_nhwc(ConstView x, View y) override;
 
-  void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y) override;
-  void linear_backward_data(ConstView dy, ConstView weight, View dx) override;
+  void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y,
+                      View preactivation) override;
+  void linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate) override;
   void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias, bool accumulate) override;
+  void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) override;
 
-  void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) override;
+  void embedding_forward(ConstView word, ConstView position, ConstView type, ConstView ids, ConstView types,
+                         View y) override;
+  void gather_rows(ConstView x, ConstView index, View y) override;
+  void scatter_add_rows(const RowGroups& groups, ConstView dy, View x) override;
+  void add_layer_norm_forward(const DropoutMask& mask, ConstView x, ConstView residual, ConstView gamma,
+                              ConstView beta, double eps, View sum, View y, View mean, View rstd) override;
+  void add_layer_norm_backward(const DropoutMask& mask, ConstView dy, ConstView sum, ConstView mean,
+                               ConstView rstd, ConstView gamma, View dsum, View dx, View dgamma, View dbeta,
+                               bool accumulate) override;
+  void attention_forward(const Attention& attention, ConstView qkv, ConstView key_mask, View context,
+                         View log_sum_exp) override;
+  void attention_backward(const Attention& attention, ConstView qkv, ConstView key_mask, ConstView context,
+                          ConstView log_sum_exp, ConstView dcontext, View dqkv) override;
+
+  void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits,
+                   float weight) override;
+
+  void cast(ConstView x, View y) override;
 
   void sum_squares(ConstView x, View sum) override;
   void gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) override;
@@ -62,6 +81,8 @@ class CpuBackend final : public Backend {
                 View momentum) override;
   void adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param, View exp_avg,
                  View exp_avg_sq) override;
+  void lamb_step(const LambOptions& options, std::span<const Segment> host_segments, ConstView grad,
+                 ConstView scale, View param, View exp_avg, View exp_avg_sq) override;
   void adadelta_step(const AdadeltaOptions& options, ConstView grad, ConstView scale, View param,
                      View square_avg, View acc_delta) override;
 

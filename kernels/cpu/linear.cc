@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <atomic>
 
+#include "kernels/cpu/activations.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 
@@ -11,6 +13,12 @@ namespace motley {
 namespace {
 
 constexpr std::int64_t column_block = 32;
+constexpr std::int64_t finish_columns = 1024;
+
+// float32s that a view needs as working memory: none when it holds them itself.
+std::int64_t float_room(const ConstView& view) {
+  return view.dtype == DType::f32 ? 0 : ceil_div(view.elements(), 16) * 16;
+}
 
 // Row-major C [m, n] = op(A) [m, k] op(B) [k, n] + beta C, op being transposition where the flag is 'T'.
 void gemm(const char* operation, int threads, char trans_a, char trans_b, std::int64_t m, std::int64_t n,
@@ -43,23 +51,38 @@ void multiply_pieces(const char* operation, int threads, std::int64_t n, std::in
   onednn::check(operation, failure);
 }
 
-// y [n, out] = activation(sum of partial [pieces, n, out] + bias). y may be the only piece.
+// What follows the product: y [n, out] = activation(preactivation), preactivation = sum of partial [pieces,
+// n, out] + bias. y may be the only piece; bias and preactivation may be null.
+template <class T, class Function>
 void finish(int threads, std::int64_t n, std::int64_t out, std::int64_t pieces, const float* partial,
-            const float* bias, bool relu, float* y) {
+            const float* bias, const Function& function, T* y, T* preactivation) {
   parallel_blocks(threads, n, ceil_div(elementwise_block / pieces, out),
                   [&](std::int64_t begin, std::int64_t end) {
                     for (std::int64_t row = begin; row < end; ++row) {
-                      float* values = y + row * out;
-                      for (std::int64_t piece = 0; piece < pieces; ++piece) {
-                        const float* terms = partial + (piece * n + row) * out;
+                      for (std::int64_t first = 0; first < out; first += finish_columns) {
+                        const auto count = static_cast<int>(std::min(finish_columns, out - first));
+                        const std::int64_t at = row * out + first;
+                        float sum[finish_columns];
 #pragma omp simd
-                        for (std::int64_t i = 0; i < out; ++i)
-                          values[i] = piece == 0 ? terms[i] : values[i] + terms[i];
-                      }
+                        for (int i = 0; i < count; ++i) sum[i] = partial[at + i];
+                        for (std::int64_t piece = 1; piece < pieces; ++piece) {
+                          const float* terms = partial + piece * n * out + at;
 #pragma omp simd
-                      for (std::int64_t i = 0; i < out; ++i) {
-                        const float sum = values[i] + (bias == nullptr ? 0.0f : bias[i]);
-                        values[i] = relu && sum < 0.0f ? 0.0f : sum;
+                          for (int i = 0; i < count; ++i) sum[i] += terms[i];
+                        }
+                        if (bias != nullptr) {
+#pragma omp simd
+                          for (int i = 0; i < count; ++i) sum[i] += bias[first + i];
+                        }
+                        if (preactivation != nullptr) {
+#pragma omp simd
+                          for (int i = 0; i < count; ++i) {
+                            preactivation[at + i] = from_float<T>(sum[i]);
+                            sum[i] = to_float(preactivation[at + i]);
+                          }
+                        }
+#pragma omp simd
+                        for (int i = 0; i < count; ++i) y[at + i] = from_float<T>(function.value(sum[i]));
                       }
                     }
                   });
@@ -67,15 +90,15 @@ void finish(int threads, std::int64_t n, std::int64_t out, std::int64_t pieces, 
 
 // out [columns] (+)= sum over the rows of x [rows, columns]; rows are added in order, whatever the thread
 // count.
-void sum_rows(int threads, const float* x, std::int64_t rows, std::int64_t columns, float* out,
-              bool accumulate) {
+template <class T>
+void sum_rows(int threads, const T* x, std::int64_t rows, std::int64_t columns, float* out, bool accumulate) {
   parallel_blocks(threads, columns, column_block, [&](std::int64_t begin, std::int64_t end) {
     const auto count = static_cast<int>(end - begin);
     double sum[column_block] = {};
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float* row = x + r * columns + begin;
+      const T* row = x + r * columns + begin;
 #pragma omp simd
-      for (int c = 0; c < count; ++c) sum[c] += static_cast<double>(row[c]);
+      for (int c = 0; c < count; ++c) sum[c] += static_cast<double>(to_float(row[c]));
     }
     for (int c = 0; c < count; ++c) {
       out[begin + c] = static_cast<float>(sum[c]) + (accumulate ? out[begin + c] : 0.0f);
@@ -90,63 +113,118 @@ struct Sizes {
 
 Sizes sizes_of(const char* operation, const char* x_name, const ConstView& x, const char* y_name,
                const ConstView& y, const char* weight_name, const ConstView& weight) {
-  check_rank(operation, x_name, x, DType::f32, 2);
-  check_rank(operation, weight_name, weight, DType::f32, 2);
+  check_rank(operation, x_name, x, x.dtype, 2);
+  check_rank(operation, weight_name, weight, weight.dtype, 2);
   const Sizes s{x.shape[0], x.shape[1], weight.shape[0]};
-  check_view(operation, weight_name, weight, DType::f32, Shape{s.out, s.in});
-  check_view(operation, y_name, y, DType::f32, Shape{s.n, s.out});
+  check_view(operation, weight_name, weight, weight.dtype, Shape{s.out, s.in});
+  check_view(operation, y_name, y, y.dtype, Shape{s.n, s.out});
   return s;
+}
+
+// The elements of `view` in float32: its own, or converted into the next part of `memory`.
+const float* as_floats(int threads, const ConstView& view, float*& memory) {
+  if (view.dtype == DType::f32) return view.as<float>();
+  const Bf16* from = view.as<Bf16>();
+  float* to = memory;
+  memory += float_room(view);
+  parallel_blocks(threads, view.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) to[i] = to_float(from[i]);
+  });
+  return to;
 }
 
 }  // namespace
 
-void CpuBackend::linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation,
-                                View y) {
+void CpuBackend::linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y,
+                                View preactivation) {
   constexpr auto name = "linear_forward";
   const Sizes s = sizes_of(name, "x", x, "y", y, "weight", weight);
+  check_dtype(name, "weight", weight, x.dtype);
+  if (y.dtype != DType::f32) check_dtype(name, "y", y, x.dtype);
   if (!bias.empty()) check_view(name, "bias", bias, DType::f32, Shape{s.out});
+  if (!preactivation.empty()) check_view(name, "preactivation", preactivation, y.dtype, y.shape);
   if (y.elements() == 0) return;
   const float* b = bias.empty() ? nullptr : bias.as<float>();
-  const bool relu = activation == Activation::relu;
-  float* result = y.as<float>();
   const std::int64_t pieces = depth_pieces(s.n, s.out, s.in);
-  const float* partial = result;
+  const bool own_result = pieces > 1 || y.dtype != DType::f32;
+  const std::int64_t result_floats = own_result ? ceil_div(pieces * y.elements(), 16) * 16 : 0;
+  auto* memory = reinterpret_cast<float*>(
+      scratch(static_cast<std::size_t>(result_floats + float_room(x) + float_room(weight)) * sizeof(float)));
+  float* product = own_result ? memory : y.as<float>();
+  memory += result_floats;
+  const float* inputs = as_floats(threads(), x, memory);
+  const float* weights = as_floats(threads(), weight, memory);
   if (s.in == 0) {
-    fill_zero(y);
+    std::fill_n(product, y.elements(), 0.0f);
   } else if (pieces == 1) {
-    gemm(name, threads(), 'N', 'T', s.n, s.out, s.in, x.as<float>(), s.in, weight.as<float>(), s.in, 0.0f,
-         result, s.out);
+    gemm(name, threads(), 'N', 'T', s.n, s.out, s.in, inputs, s.in, weights, s.in, 0.0f, product, s.out);
   } else {
-    auto* work = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(pieces) * y.bytes()));
-    multiply_pieces(name, threads(), s.n, s.out, s.in, pieces, x.as<float>(), weight.as<float>(), work);
-    partial = work;
+    multiply_pieces(name, threads(), s.n, s.out, s.in, pieces, inputs, weights, product);
   }
-  if (pieces > 1 || b != nullptr || relu) finish(threads(), s.n, s.out, pieces, partial, b, relu, result);
+  if (!own_result && b == nullptr && activation == Activation::none && preactivation.empty()) return;
+  with_element_type(name, "y", y, [&](auto type) {
+    using T = decltype(type);
+    T* before = preactivation.empty() ? nullptr : preactivation.as<T>();
+    with_activation(name, activation, [&](auto function) {
+      finish(threads(), s.n, s.out, pieces, product, b, function, y.as<T>(), before);
+    });
+  });
 }
 
-void CpuBackend::linear_backward_data(ConstView dy, ConstView weight, View dx) {
+void CpuBackend::linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate) {
   constexpr auto name = "linear_backward_data";
   const Sizes s = sizes_of(name, "dx", dx, "dy", dy, "weight", weight);
+  check_dtype(name, "weight", weight, dy.dtype);
+  check_dtype(name, "dx", dx, dy.dtype);
   if (dx.elements() == 0) return;
-  if (s.out == 0) return fill_zero(dx);
-  gemm(name, threads(), 'N', 'N', s.n, s.in, s.out, dy.as<float>(), s.out, weight.as<float>(), s.in, 0.0f,
-       dx.as<float>(), s.in);
+  if (s.out == 0) {
+    if (!accumulate) fill_zero(dx);
+    return;
+  }
+  auto* memory = reinterpret_cast<float*>(scratch(
+      static_cast<std::size_t>(float_room(dx) + float_room(dy) + float_room(weight)) * sizeof(float)));
+  float* product = memory;
+  memory += float_room(dx);
+  const float* gradients = as_floats(threads(), dy, memory);
+  const float* weights = as_floats(threads(), weight, memory);
+  const bool direct = dx.dtype == DType::f32;
+  gemm(name, threads(), 'N', 'N', s.n, s.in, s.out, gradients, s.out, weights, s.in,
+       direct && accumulate ? 1.0f : 0.0f, direct ? dx.as<float>() : product, s.in);
+  if (direct) return;
+  Bf16* out = dx.as<Bf16>();
+  parallel_blocks(threads(), dx.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      out[i] = from_float<Bf16>(accumulate ? to_float(out[i]) + product[i] : product[i]);
+    }
+  });
 }
 
 void CpuBackend::linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
                                          bool accumulate) {
   constexpr auto name = "linear_backward_weights";
   const Sizes s = sizes_of(name, "x", x, "dy", dy, "dweight", dweight);
+  check_dtype(name, "dy", dy, x.dtype);
+  check_dtype(name, "dweight", dweight, DType::f32);
   if (!dbias.empty()) check_view(name, "dbias", dbias, DType::f32, Shape{s.out});
+  auto* memory = reinterpret_cast<float*>(
+      scratch(static_cast<std::size_t>(float_room(x) + float_room(dy)) * sizeof(float)));
   if (dweight.elements() > 0) {
     if (s.n > 0) {
-      gemm(name, threads(), 'T', 'N', s.out, s.in, s.n, dy.as<float>(), s.out, x.as<float>(), s.in,
+      const float* inputs = as_floats(threads(), x, memory);
+      const float* gradients = as_floats(threads(), dy, memory);
+      gemm(name, threads(), 'T', 'N', s.out, s.in, s.n, gradients, s.out, inputs, s.in,
            accumulate ? 1.0f : 0.0f, dweight.as<float>(), s.in);
     } else if (!accumulate) {
       fill_zero(dweight);
     }
   }
-  if (!dbias.empty()) sum_rows(threads(), dy.as<float>(), s.n, s.out, dbias.as<float>(), accumulate);
+  if (dbias.empty()) return;
+  with_element_type(name, "dy", dy, [&](auto type) {
+    using T = decltype(type);
+    sum_rows(threads(), dy.as<T>(), s.n, s.out, dbias.as<float>(), accumulate);
+  });
 }
 
 }  // namespace motley

@@ -22,26 +22,6 @@ namespace {
 
 constexpr std::uint64_t row_bytes_limit = 1ULL << 30;
 
-DatasetInfo open_and_describe(hid_t file, const std::string& path, const char* name) {
-  const Hdf5Lock lock;
-  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) {
-    fail(ExitCode::input, "{} has no data set `{}`; it has {}", path, name, list_contents(file));
-  }
-  const std::string where = fmt::format("{}, data set `{}`", path, name);
-  const Hdf5Handle object(MOTLEY_HDF5(where, ExitCode::input, H5Oopen(file, name, H5P_DEFAULT)), H5Oclose);
-  if (H5Iget_type(object.get()) != H5I_DATASET) {
-    fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
-  }
-  DatasetInfo info = describe_dataset(object.get(), file, path, name);
-  if (!info.missing_filter.empty()) {
-    fail(ExitCode::input,
-         "{}: data set `{}` is compressed with {}, which the HDF5 library of this machine cannot undo; "
-         "expected no compression or gzip",
-         path, name, info.missing_filter);
-  }
-  return info;
-}
-
 void check_images(const std::string& path, const DatasetInfo& images) {
   if (images.dtype != DType::u8) {
     fail(ExitCode::input, "{}: data set `images` holds {}; expected uint8", path, images.type);

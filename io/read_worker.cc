@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "io/bert_check.h"
 
 namespace motley::io {
 namespace {
@@ -56,7 +57,7 @@ void ReadWorker::run() noexcept {
       job.splice(job.begin(), asked_, asked_.begin());
     }
     read(job.front());
-    job.front().result.window.ids = std::move(job.front().rows);
+    look_at(job.front());
     const std::lock_guard lock(mutex_);
     done_.splice(done_.end(), job);
     changed_.notify_all();
@@ -65,6 +66,17 @@ void ReadWorker::run() noexcept {
   const std::lock_guard lock(mutex_);
   ended_ = true;
   changed_.notify_all();
+}
+
+// What the rows hold, where that was not looked at when they were read.
+void ReadWorker::look_at(Job& job) const noexcept {
+  job.result.window.ids = std::move(job.rows);
+  if (job.result.error || !source_.bert) return;
+  try {
+    check_bert_rows(source_, job.result.window);
+  } catch (...) {
+    note_failure(job.result);
+  }
 }
 
 // Copying an Error needs no memory.

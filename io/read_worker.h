@@ -77,6 +77,8 @@ class ReadWorker {
   std::atomic<bool> give_up_ = false;
 
  private:
+  void look_at(Job& job) const noexcept;
+
   Error out_of_memory_, unknown_failure_;  // made while there is memory for a sentence
 
   std::mutex mutex_;  // guards the following

@@ -39,6 +39,10 @@ class SampleReader {
 // Rows of decoded blocks that a ShardReader keeps, unless told otherwise.
 constexpr std::uint64_t default_cache_rows = 65536;
 
+// Error(input) when this rank cannot open the source, or the first of its shards. Readers of shards open them when
+// their rows are wanted: a file system that only some machines see is to be noticed before.
+void check_reachable(const RowSource& source);
+
 // The reader that `source` needs. Collective over `comm`, which is duplicated where the ranks read together;
 // errors are those of the readers' constructors. `cache_rows`: see ShardReader.
 std::unique_ptr<SampleReader> make_reader(const RowSource& source, MPI_Comm comm, double timeout_s = 600,

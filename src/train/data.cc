@@ -41,7 +41,10 @@ std::optional<DataSet> open_subset(Task& task, const DataOptions& data, const st
   const auto rank = static_cast<std::uint64_t>(world.rank());
   const std::uint64_t first = set.source.rows / ranks * rank + std::min(rank, set.source.rows % ranks);
   const std::uint64_t count = set.source.rows / ranks + (rank < set.source.rows % ranks ? 1 : 0);
-  comm::agree(world, "checking the data", [&] { task.check(set.source, first, count); });
+  comm::agree(world, "checking the data", [&] {
+    io::check_reachable(set.source);
+    task.check(set.source, first, count);
+  });
   set.reader = io::make_reader(set.source, world.handle(), world.timeout_s(),
                                static_cast<std::uint64_t>(data.shuffle_pool));
   if (!set.source.shards.empty()) return set;

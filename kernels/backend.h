@@ -179,7 +179,7 @@ class Backend {
   // y[m,h] = x[index[m],h], both T; index int32.
   virtual void gather_rows(ConstView x, ConstView index, View y) = 0;
   // x[row,h] += sum of dy[source,h] over the sources of each row: the gradient of gather_rows and of the
-  // tables of embedding_forward. dy T [m,h], x T or float32.
+  // tables of embedding_forward. dy T [m,h], x T or float32; a source is less than m.
   virtual void scatter_add_rows(const RowGroups& groups, ConstView dy, View x) = 0;
   // sum = dropout(x) + residual; y = (sum - mean) * rstd * gamma + beta. x, residual, sum, y: T [n,seq,h],
   // where row i of a DropoutMask is sample i; gamma, beta [h]; mean and rstd [n,seq] are written for the

@@ -47,7 +47,7 @@ TEST_P(AgainstHuggingFace, losses_and_every_gradient_agree) {
 INSTANTIATE_TEST_SUITE_P(Bert, AgainstHuggingFace,
                          testing::Values(Case{"gelu", Activation::gelu}, Case{"relu", Activation::relu},
                                          Case{"silu", Activation::swish}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& tested) { return std::string(tested.param.name); });
 
 BertConfig with_dropout() {
   BertConfig config = golden_bert_config();

@@ -27,15 +27,18 @@ TEST_P(BertOptimizer, ten_steps_agree_with_pytorch) {
     const std::string& name = store.all()[i].name;
     const auto expected = golden[std::string(GetParam()) + "/" + name].values<float>();
     const auto start = golden["start/" + name].values<float>();
-    EXPECT_LT(test::distance(network.value(i), expected), 1e-5 * test::norm(expected)) << name;
+    // The loss does not depend on a key's bias, since softmax does not: its gradient is rounding alone, which Adam
+    // scales up to steps of any size below the rate. PyTorch in float32 differs from float64 there just as much.
+    const double tolerance = name.ends_with("key.bias") ? 1e-3 : 1e-5;
+    EXPECT_LT(test::distance(network.value(i), expected), tolerance * test::norm(expected)) << name;
     // The steps are so much larger than that, that a test without them fails.
-    if (!name.ends_with("key.bias"))
-      EXPECT_GT(test::distance(start, expected), 1e-4 * test::norm(expected)) << name;
+    if (name.ends_with("key.bias")) continue;
+    EXPECT_GT(test::distance(start, expected), 1e-4 * test::norm(expected)) << name;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BertOptimizer, testing::Values("adamw", "lamb"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& tested) { return std::string(tested.param); });
 
 TEST(DecaySegments, join_neighbours_and_leave_out_biases_and_norms) {
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);

@@ -12,7 +12,7 @@ void add_data_options(OptionSet& set, train::DataOptions& options) {
 }
 
 void add_model_options(OptionSet& set, train::ModelOptions& options) {
-  set.add("config_file", &options.config_file,
+  set.add("config-file", &options.config_file,
           "bert_config.json; without it the config.json of --init-from or of the checkpoint");
   set.add("dict", &options.dict, "vocab.txt; goes into checkpoints, and --masking dynamic needs it");
   set.add("precision", &options.precision,

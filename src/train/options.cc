@@ -107,7 +107,7 @@ void check_model(const ModelOptions& model, const std::string& task) {
   const ModelOptions unset;
   expect_one_of("precision", model.precision, std::array{"fp32", "bf16"});
   expect_one_of("masking", model.masking, std::array{"static", "dynamic"});
-  expect_bert(task, "config_file", !model.config_file.empty());
+  expect_bert(task, "config-file", !model.config_file.empty());
   expect_bert(task, "dict", !model.dict.empty());
   expect_bert(task, "precision bf16", model.precision != unset.precision);
   expect_bert(task, "recompute", model.recompute);

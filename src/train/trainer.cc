@@ -339,7 +339,7 @@ void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {
   record.grad_norm = grad_norm_;
   if (world_.rank() != 0) return;
   summary_.add(record);
-  append(interval_, record);
+  append(interval_, record, *task_);
   if (progress_->redraws()) progress_->step(record);
   if (line_due) flush_interval();
 }

@@ -102,8 +102,7 @@ void BertTask::allocate(Backend& backend, std::int64_t max_micro_batch, bool tra
 }
 
 std::vector<std::string> BertTask::metric_names() const {
-  return {"masked_loss", "masked_accuracy", "masked_top5", "perplexity", "next_sentence_loss",
-          "next_sentence_accuracy"};
+  return {"mlm_accuracy", "nsp_accuracy", "perplexity", "mlm_loss", "nsp_loss"};
 }
 
 Metrics BertTask::metrics(std::span<const double> sums) const {
@@ -111,12 +110,8 @@ Metrics BertTask::metrics(std::span<const double> sums) const {
   const double masked_loss = mean(sums[0], sums[1]), sentence_loss = mean(sums[4], sums[5]);
   metrics.loss = masked_loss + sentence_loss;
   metrics.count = sums[5];
-  const double values[] = {masked_loss,
-                           mean(sums[2], sums[1]),
-                           mean(sums[3], sums[1]),
-                           std::exp(masked_loss),
-                           sentence_loss,
-                           mean(sums[6], sums[5])};
+  const double values[] = {mean(sums[2], sums[1]), mean(sums[6], sums[5]), std::exp(masked_loss), masked_loss,
+                           sentence_loss};
   const std::vector<std::string> names = metric_names();
   for (std::size_t i = 0; i < names.size(); ++i) metrics.values.emplace_back(names[i], values[i]);
   return metrics;

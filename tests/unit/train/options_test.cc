@@ -47,7 +47,7 @@ TEST(TrainOptions, mistakes_get_a_sentence) {
   expect_usage([](auto& o) { o.batch.weights = "1,2,3"; },
                "--weights needs --policy static; the policy is sync");
   expect_usage([](auto& o) { o.optimizer.name = "adamax"; },
-               "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, adadelta");
+               "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, lamb, adadelta");
   expect_usage([](auto& o) { o.max_epoch = 0; },
                "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls to");
   expect_usage([](auto& o) { o.schedule.warmup_updates = 2000000; },

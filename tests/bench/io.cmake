@@ -1,3 +1,7 @@
 # mpirun -n 2 build/release/bin/reader_bench
 add_executable(reader_bench reader_bench.cc)
 target_link_libraries(reader_bench PRIVATE motley_io motley_comm motley_flags)
+
+# mpirun -n 2 build/release/bin/bert_reader_bench
+add_executable(bert_reader_bench bert_reader_bench.cc)
+target_link_libraries(bert_reader_bench PRIVATE motley_train motley_hdf5 motley_flags)

@@ -296,41 +296,80 @@ void BertShardFile::decode_through_hdf5(const Column& column, const Target& targ
 
 // --- Into the records -------------------------------------------------------------------------------------
 
+namespace {
+
+// Copies `bytes` bytes per row to rows that are `stride` apart. The compiler turns copies of known length into one
+// or two instructions; chunks of a few columns have these.
+template <std::size_t bytes>
+void scatter_rows(const std::byte* from, std::uint64_t rows, std::byte* out, std::size_t stride) {
+  for (std::uint64_t row = 0; row < rows; ++row) std::memcpy(out + row * stride, from + row * bytes, bytes);
+}
+
+void scatter_rows(const std::byte* from, std::uint64_t rows, std::size_t bytes, std::byte* out,
+                  std::size_t stride) {
+  if (bytes == 4) return scatter_rows<4>(from, rows, out, stride);
+  if (bytes == 8) return scatter_rows<8>(from, rows, out, stride);
+  if (bytes == 16) return scatter_rows<16>(from, rows, out, stride);
+  for (std::uint64_t row = 0; row < rows; ++row) std::memcpy(out + row * stride, from + row * bytes, bytes);
+}
+
+// Narrows values and returns the largest: negative ones become huge, so one comparison with it finds both kinds of
+// wrong values, and this loop is vectorised.
 template <class From, class To>
-void BertShardFile::store_as(const Column& column, const Tile& tile, const Target& target) const {
-  const std::size_t row_bytes = layout_.row_bytes();
+std::uint64_t narrow(const From* from, std::size_t count, To* to) {
+  std::uint64_t largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto wide = static_cast<std::uint64_t>(from[i]);
+    largest = std::max(largest, wide);
+    to[i] = static_cast<To>(wide);
+  }
+  return largest;
+}
+
+}  // namespace
+
+template <class From, class To>
+void BertShardFile::store_as(const Column& column, const Tile& tile, const Target& target) {
   const auto* values = reinterpret_cast<const From*>(tile.values);
+  narrow_.resize(tile.rows * tile.columns * sizeof(To));
+  auto* const narrowed = reinterpret_cast<To*>(narrow_.data());
+  std::uint64_t largest = 0;
+  if (tile.columns == tile.columns_between_rows) {
+    largest = narrow(values, tile.rows * tile.columns, narrowed);
+  } else {
+    for (std::uint64_t row = 0; row < tile.rows; ++row)
+      largest = std::max(largest, narrow(values + row * tile.columns_between_rows, tile.columns,
+                                         narrowed + row * tile.columns));
+  }
+  if (largest > column.largest) fail_for_value<From>(column, tile);
+  const std::size_t row_bytes = layout_.row_bytes();
   std::byte* out = target.out + (tile.first_row - target.first) * row_bytes + column.member.offset +
                    tile.first_column * sizeof(To);
-  for (std::uint64_t row = 0; row < tile.rows; ++row) {
-    // Negative numbers become huge ones: one comparison finds both, after the row, without a branch inside.
-    std::uint64_t largest = 0;
-    for (std::size_t i = 0; i < tile.columns; ++i) {
-      const auto wide = static_cast<std::uint64_t>(values[i]);
-      largest = std::max(largest, wide);
-      const auto narrow = static_cast<To>(wide);
-      std::memcpy(out + i * sizeof(To), &narrow, sizeof(To));
-    }
-    if (largest > column.largest) {
-      const From* wrong = std::find_if(values, values + tile.columns, [&](From value) {
-        return static_cast<std::uint64_t>(value) > column.largest;
-      });
-      fail_bert_value(fmt::format("{}: row {}", path_, tile.first_row + row), layout_, limits_, column.member,
-                      tile.first_column + static_cast<std::size_t>(wrong - values), std::to_string(*wrong));
-    }
-    values += tile.columns_between_rows;
-    out += row_bytes;
+  scatter_rows(narrow_.data(), tile.rows, tile.columns * sizeof(To), out, row_bytes);
+}
+
+// Names the first value of the tile that is out of range.
+template <class From>
+void BertShardFile::fail_for_value(const Column& column, const Tile& tile) const {
+  const auto* values = reinterpret_cast<const From*>(tile.values);
+  for (std::uint64_t row = 0; row < tile.rows; ++row, values += tile.columns_between_rows) {
+    const From* end = values + tile.columns;
+    const From* wrong = std::find_if(
+        values, end, [&](From value) { return static_cast<std::uint64_t>(value) > column.largest; });
+    if (wrong == end) continue;
+    fail_bert_value(fmt::format("{}: row {}", path_, tile.first_row + row), layout_, limits_, column.member,
+                    tile.first_column + static_cast<std::size_t>(wrong - values), std::to_string(*wrong));
   }
 }
 
 template <class From>
-void BertShardFile::store_from(const Column& column, const Tile& tile, const Target& target) const {
+void BertShardFile::store_from(const Column& column, const Tile& tile, const Target& target) {
   if (column.member.dtype == DType::u8) return store_as<From, std::uint8_t>(column, tile, target);
   if (column.member.dtype == DType::u16) return store_as<From, std::uint16_t>(column, tile, target);
   store_as<From, std::uint32_t>(column, tile, target);
 }
 
-void BertShardFile::store(const Column& column, const Tile& tile, const Target& target) const {
+void BertShardFile::store(const Column& column, const Tile& tile, const Target& target) {
   switch (*column.info.dtype) {
     case DType::u8:
       return store_from<std::uint8_t>(column, tile, target);

@@ -59,11 +59,13 @@ class BertShardFile {
   bool fetch_chunk(const Column& column, const std::vector<hsize_t>& offset, std::uint32_t& skipped);
   const std::byte* undo_filters(const Column& column, std::uint32_t skipped, const std::string& where);
   void inflate_into(std::vector<std::byte>& out, const std::string& where);
-  void store(const Column& column, const Tile& tile, const Target& target) const;
+  void store(const Column& column, const Tile& tile, const Target& target);
   template <class From, class To>
-  void store_as(const Column& column, const Tile& tile, const Target& target) const;
+  void store_as(const Column& column, const Tile& tile, const Target& target);
   template <class From>
-  void store_from(const Column& column, const Tile& tile, const Target& target) const;
+  void store_from(const Column& column, const Tile& tile, const Target& target);
+  template <class From>
+  void fail_for_value(const Column& column, const Tile& tile) const;
 
   std::string path_;
   BertLayout layout_;
@@ -71,7 +73,7 @@ class BertShardFile {
   Hdf5Handle file_;
   std::vector<Column> columns_;
   z_stream stream_{};
-  std::vector<std::byte> raw_, plain_;  // kept between chunks
+  std::vector<std::byte> raw_, plain_, narrow_;  // kept between chunks
 };
 
 }  // namespace motley::io

@@ -16,11 +16,13 @@ class BertShardFileOn : public ::testing::Test {
   // Decodes the blocks of `block` rows of a shard in a scattered order, and compares every value.
   void expect_decoded(const test::ShardForm& form, std::uint64_t block, DType id = DType::u16) {
     test::write_shard(path, form);
-    const BertLayout layout{static_cast<std::int64_t>(form.tokens), static_cast<std::int64_t>(form.predictions), id};
+    const BertLayout layout{static_cast<std::int64_t>(form.tokens),
+                            static_cast<std::int64_t>(form.predictions), id};
     BertShardFile shard(path, form.rows, layout, limits);
     const std::uint64_t blocks = (form.rows + block - 1) / block;
     for (std::uint64_t i = 0; i < blocks; ++i) {
-      const std::uint64_t first = (i * 7 + 3) % blocks * block;  // 7 and the numbers of blocks have no common factor
+      const std::uint64_t first =
+          (i * 7 + 3) % blocks * block;  // 7 and the numbers of blocks have no common factor
       const std::uint64_t count = std::min(block, form.rows - first);
       std::vector<std::byte> records(count * layout.row_bytes(), std::byte{0xEE});
       shard.decode(first, count, records.data());
@@ -49,8 +51,8 @@ TEST_F(BertShard, the_shuffle_filter_with_and_without_gzip) {
 }
 
 TEST_F(BertShard, every_integer_type) {
-  for (const hid_t ids : {H5T_STD_I16LE, H5T_STD_U16LE, H5T_STD_I32LE, H5T_STD_U32LE, H5T_STD_I64LE, H5T_STD_U64LE,
-                          H5T_STD_I32BE, H5T_STD_I64BE}) {
+  for (const hid_t ids : {H5T_STD_I16LE, H5T_STD_U16LE, H5T_STD_I32LE, H5T_STD_U32LE, H5T_STD_I64LE,
+                          H5T_STD_U64LE, H5T_STD_I32BE, H5T_STD_I64BE}) {
     for (const hid_t flags : {H5T_STD_I8LE, H5T_STD_U8LE, H5T_STD_I64LE}) {
       for (const DType id : {DType::u16, DType::u32}) {
         expect_decoded({.rows = 20, .ids = ids, .flags = flags, .two_dimensions = {{8, 16}, 1}}, 8, id);
@@ -93,7 +95,8 @@ TEST_F(BertShard, chunks_that_are_not_in_the_file_hold_zeros) {
   shard.decode(0, 40, records.data());
   for (std::size_t row = 0; row < 40; ++row) {
     for (std::size_t i = 0; i < 16; ++i) {
-      ASSERT_EQ(std::to_integer<int>(records[row * layout.row_bytes() + layout.segment_ids() + i]), row < 10 ? 1 : 0);
+      ASSERT_EQ(std::to_integer<int>(records[row * layout.row_bytes() + layout.segment_ids() + i]),
+                row < 10 ? 1 : 0);
     }
   }
 }
@@ -120,7 +123,8 @@ class WrongBertShard : public BertShardFileOn {
   }
 
   // `value` in place of the one at `index` of data set `name`.
-  void expect_wrong_value(const std::string& name, std::size_t index, std::int64_t value, const std::string& sentence,
+  void expect_wrong_value(const std::string& name, std::size_t index, std::int64_t value,
+                          const std::string& sentence,
                           test::ShardForm form = {.ids = H5T_STD_I64LE, .flags = H5T_STD_I64LE}) {
     form.spoil = [&](const std::string& at, std::vector<std::int64_t>& values) {
       if (at == name) values.at(index) = value;
@@ -139,15 +143,18 @@ class WrongBertShard : public BertShardFileOn {
 };
 
 TEST_F(WrongBertShard, a_data_set_is_missing) {
-  for (const char* name : {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids"}) {
+  for (const char* name :
+       {"input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids"}) {
     test::write_shard(path, {.without = name});
     const Hdf5Handle file = open_hdf5(path);
-    test::expect_error_with(ExitCode::input,
-                            {fmt::format("{} has no data set `{}`; it has `", path, name), "`next_sentence_labels`"},
-                            [&] { describe_bert_shard(file.get(), path); });
+    test::expect_error_with(
+        ExitCode::input,
+        {fmt::format("{} has no data set `{}`; it has `", path, name), "`next_sentence_labels`"},
+        [&] { describe_bert_shard(file.get(), path); });
   }
-  expect_refused({.predictions = 0, .without = "next_sentence_labels"},
-                 " has no data set `next_sentence_labels`; it has `input_ids`, `input_mask` and `segment_ids`");
+  expect_refused(
+      {.predictions = 0, .without = "next_sentence_labels"},
+      " has no data set `next_sentence_labels`; it has `input_ids`, `input_mask` and `segment_ids`");
 }
 
 TEST_F(WrongBertShard, a_shape_is_another) {
@@ -179,7 +186,9 @@ TEST_F(WrongBertShard, a_shape_is_another) {
   expect(": data set `masked_lm_positions` has the shape [10, 9]; expected 1 to 8 per sample");
   file.remove("masked_lm_positions");
   add("masked_lm_positions", {10, 3});
-  expect(": data set `masked_lm_ids` has the shape [10, 9]; expected [10, 3], the shape of `masked_lm_positions`");
+  expect(
+      ": data set `masked_lm_ids` has the shape [10, 9]; expected [10, 3], the shape of "
+      "`masked_lm_positions`");
   file.remove("masked_lm_ids");
   add("masked_lm_ids", {10, 3});
   add("next_sentence_labels", {10, 1});
@@ -192,10 +201,14 @@ TEST_F(WrongBertShard, there_are_no_samples) {
 
 TEST_F(WrongBertShard, it_has_changed_since_it_was_described) {
   test::write_shard(path, {.rows = 30});
-  test::expect_error(ExitCode::input,
-                     path + " has 30 samples of 16 tokens and 4 predictions here; 30 of 32 and 4 were expected: is it "
-                            "the same file on all machines?",
-                     [&] { BertShardFile(path, 30, {32, 4, DType::u16}, limits); });
+  test::expect_error(
+      ExitCode::input,
+      path +
+          " has 30 samples of 16 tokens and 4 predictions here; 30 of 32 and 4 were expected: is it "
+          "the same file on all machines?",
+      [&] {
+        BertShardFile(path, 30, {32, 4, DType::u16}, limits);
+      });
 }
 
 TEST_F(WrongBertShard, a_value_is_out_of_range) {
@@ -221,9 +234,10 @@ TEST_F(WrongBertShard, a_value_is_beyond_the_id_type) {
                     }});
   std::vector<std::byte> records(100 * BertLayout{16, 4, DType::u32}.row_bytes());
   BertShardFile narrow(path, 100, {16, 4, DType::u16}, {});
-  test::expect_error(ExitCode::input,
-                     path + ": row 0: `input_ids`[3] is 65536; expected 0 to 65535 (ids are stored as uint16)",
-                     [&] { narrow.decode(0, 100, records.data()); });
+  test::expect_error(
+      ExitCode::input,
+      path + ": row 0: `input_ids`[3] is 65536; expected 0 to 65535 (ids are stored as uint16)",
+      [&] { narrow.decode(0, 100, records.data()); });
   const BertLayout wide{16, 4, DType::u32};
   BertShardFile(path, 100, wide, {}).decode(0, 100, records.data());
   std::int32_t ids[16];
@@ -261,8 +275,9 @@ TEST_F(WrongBertShard, a_chunk_is_damaged) {
 TEST_F(WrongBertShard, the_file_is_cut_short) {
   test::write_shard(path, {.rows = 300, .two_dimensions = {{300, 4}, 6}});
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
-  test::expect_error_with(ExitCode::input, {path + ": HDF5 cannot open it: "},
-                          [&] { BertShardFile(path, 300, {16, 4, DType::u16}, limits); });
+  test::expect_error_with(ExitCode::input, {path + ": HDF5 cannot open it: "}, [&] {
+    BertShardFile(path, 300, {16, 4, DType::u16}, limits);
+  });
 }
 
 }  // namespace

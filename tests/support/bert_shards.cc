@@ -65,7 +65,8 @@ BertSample make_sample(unsigned seed, std::uint32_t index, bool masked) {
     } else if (place == second) {
       id = word = first_word + 2 * draw.below(words / 2 - 1) + sample.next_sentence;
     } else if (place < length) {
-      id = word = place % 2 == 0 ? follower(word) : first_word + draw.below(words);
+      // Some words are much more frequent than others, which is soon learned.
+      id = word = place % 2 == 0 ? follower(word) : first_word + draw.below(1 + draw.below(1 + draw.below(words)));
     }
     sample.ids.push_back(id);
     sample.mask.push_back(place < length ? 1 : 0);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/subprocess.h"
 #include "train/trainer.h"
 

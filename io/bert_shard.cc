@@ -199,8 +199,9 @@ void BertShard::write(const std::string& path) {
     image.resize(static_cast<std::size_t>(bytes));
     check(H5Fget_file_image(file, image.data(), image.size()), "H5Fget_file_image");
   }
+  // Only what was made here may be removed again.
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL, ExitCode::input);
   try {
-    const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC, ExitCode::input);
     file.write_all(image.data(), image.size());
     file.sync();
   } catch (...) {

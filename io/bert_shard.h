@@ -38,8 +38,8 @@ class BertShard {
            std::span<const std::int32_t> positions, std::span<const std::int32_t> labels, bool random_next);
   std::uint64_t rows() const;
 
-  // Writes the file and fsyncs it. It is made in memory before, because HDF5 does not recover from a disk that
-  // is full. Error(input) when it cannot be written; what was is then removed.
+  // Writes the file, which must not be there yet, and fsyncs it. It is made in memory before, because HDF5 does
+  // not recover from a disk that is full. Error(input) when it cannot be written; what was is then removed.
   void write(const std::string& path);
 
  private:

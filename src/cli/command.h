@@ -35,6 +35,8 @@ std::string train_help();
 void train(const std::vector<std::string>& arguments, const Context& context);
 std::string eval_help();
 void eval(const std::vector<std::string>& arguments, const Context& context);
+std::string data_bert_help();
+void data_bert(const std::vector<std::string>& arguments, const Context& context);
 std::string data_idx_help();
 void data_idx(const std::vector<std::string>& arguments, const Context& context);
 std::string data_inspect_help();

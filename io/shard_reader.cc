@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "io/bert_shard.h"
+#include "io/bert_shard_file.h"
 
 namespace motley::io {
 namespace {

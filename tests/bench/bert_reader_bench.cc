@@ -25,7 +25,7 @@
 #include "core/error.h"
 #include "core/permutation.h"
 #include "core/philox.h"
-#include "io/bert_packed.h"
+#include "io/bert_pack.h"
 #include "io/bert_set.h"
 #include "io/hdf5.h"
 #include "io/sample_reader.h"

@@ -6,7 +6,7 @@
 
 #include "bert_files.h"
 #include "io/bert_check.h"
-#include "io/bert_packed.h"
+#include "io/bert_pack.h"
 #include "support/paths.h"
 
 namespace motley::io {

@@ -17,7 +17,7 @@
 
 namespace motley::io {
 
-struct BertShard {
+struct BertShardHeader {
   std::uint64_t rows = 0;
   std::int64_t seq_length = 0, predictions = 0;
   std::uint64_t block_rows = 0;  // rows that are best decoded together
@@ -25,7 +25,7 @@ struct BertShard {
 
 // Looks at the data sets of an open shard. Error(input) names the data set that is missing, has another shape or
 // type than a BERT shard's, or has no samples.
-BertShard describe_bert_shard(hid_t file, const std::string& path);
+BertShardHeader describe_bert_shard(hid_t file, const std::string& path);
 
 // Decodes blocks of rows. Chunks that are not compressed, or compressed by gzip (with or without the shuffle
 // filter), are fetched as they lie and undone here, outside of HDF5 and its mutex, straight into the records;

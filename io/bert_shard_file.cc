@@ -1,4 +1,4 @@
-#include "io/bert_shard.h"
+#include "io/bert_shard_file.h"
 
 <<<<<<< HEAD
 #include <algorithm>
@@ -67,7 +67,7 @@ std::uint64_t choose_block_rows(const DatasetInfo& ids) {
 
 }  // namespace
 
-BertShard describe_bert_shard(hid_t file, const std::string& path) {
+BertShardHeader describe_bert_shard(hid_t file, const std::string& path) {
   const Hdf5Lock lock;
   const DatasetInfo ids = describe_column(file, path, "input_ids", 2);
   std::vector<DatasetInfo> all = {ids};
@@ -75,7 +75,7 @@ BertShard describe_bert_shard(hid_t file, const std::string& path) {
     all.push_back(describe_column(file, path, name, 2));
     expect_shape(path, all.back(), ids);
   }
-  BertShard shard;
+  BertShardHeader shard;
   const bool masked = H5Lexists(file, "masked_lm_positions", H5P_DEFAULT) > 0 ||
                       H5Lexists(file, "masked_lm_ids", H5P_DEFAULT) > 0;
   if (masked) {
@@ -246,7 +246,7 @@ BertShardFile::BertShardFile(const std::string& path, std::uint64_t rows, const 
                              const BertLimits& limits)
     : path_(path), layout_(layout), limits_(limits), file_(open_hdf5(path)) {
   const Hdf5Lock lock;
-  const BertShard found = describe_bert_shard(file_.get(), path);
+  const BertShardHeader found = describe_bert_shard(file_.get(), path);
   if (found.rows != rows || found.seq_length != layout.seq_length ||
       found.predictions != layout.predictions) {
     fail(ExitCode::input,

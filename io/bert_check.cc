@@ -85,11 +85,15 @@ void check_bert_rows(const RowSource& source, const Window& window) {
   if (!source.bert || !source.shards.empty()) return;
   MOTLEY_CHECK(window.fields.size() == 1 && window.ids.size() == window.rows);
   const std::size_t row_bytes = source.bert->row_bytes();
-  for (const BertMember& member : members_of(*source.bert)) {
-    const std::uint64_t largest = largest_value(*source.bert, source.limits, member);
-    for (std::uint64_t i = 0; i < window.rows; ++i) {
-      const std::byte* row = window.fields[0].data() + i * row_bytes;
-      if (largest_in(member, row) > largest) find_and_fail(source, member, row, window.ids[i], largest);
+  const std::vector<BertMember> members = members_of(*source.bert);
+  std::vector<std::uint64_t> largest;
+  for (const BertMember& member : members)
+    largest.push_back(largest_value(*source.bert, source.limits, member));
+  for (std::uint64_t i = 0; i < window.rows; ++i) {
+    const std::byte* row = window.fields[0].data() + i * row_bytes;
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      if (largest_in(members[m], row) > largest[m])
+        find_and_fail(source, members[m], row, window.ids[i], largest[m]);
     }
   }
 }

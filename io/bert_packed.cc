@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/bert_pack.h"
 #include "io/hdf5.h"
 
 namespace motley::io {

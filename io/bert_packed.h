@@ -25,8 +25,4 @@ bool has_packed_bert(hid_t file);
 // names the first that differs; also when `samples` is empty, chunked or compressed.
 PackedBert describe_packed_bert(hid_t file, const std::string& path);
 
-// Makes a file with `rows` samples whose contents are to be written from the returned offset on, row by row.
-// Error(input) when it cannot be written.
-std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layout, std::uint64_t rows);
-
 }  // namespace motley::io

@@ -63,8 +63,8 @@ DType id_type(std::int64_t vocab_size);
 
 // Where unpack() puts a sample. Parts of which nothing is wanted are left empty.
 struct BertArrays {
-  std::span<std::int32_t> input_ids, input_mask, segment_ids;  // [S]
-  std::span<std::int32_t> masked_lm_positions, masked_lm_ids;  // [P]
+  std::span<std::int32_t> input_ids = {}, input_mask = {}, segment_ids = {};  // [S]
+  std::span<std::int32_t> masked_lm_positions = {}, masked_lm_ids = {};       // [P]
   std::int32_t* next_sentence_label = nullptr;
 };
 

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "io/bert_packed.h"
-#include "io/bert_shard.h"
+#include "io/bert_shard_file.h"
 #include "io/hdf5.h"
 
 namespace motley::io {
@@ -109,7 +109,7 @@ void check_length(const std::string& path, std::int64_t seq_length, const BertLi
 }
 
 // What differs from the first file, if anything.
-void expect_like(const std::string& path, const BertShard& shard, const std::string& first,
+void expect_like(const std::string& path, const BertShardHeader& shard, const std::string& first,
                  const BertLayout& layout) {
   if (shard.seq_length != layout.seq_length) {
     fail(ExitCode::input,
@@ -160,7 +160,7 @@ RowSource describe_bert_set(const std::vector<std::string>& paths, std::int64_t 
       fail(ExitCode::input, "{} is a packed file, and one of {}; expected one packed file alone, or shards",
            path, count);
     }
-    const BertShard shard = describe_bert_shard(file.get(), path);
+    const BertShardHeader shard = describe_bert_shard(file.get(), path);
     if (!source.bert) {
       source.bert = {shard.seq_length, shard.predictions, id_type(limits.vocab_size)};
       check_length(path, shard.seq_length, limits);

@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -167,12 +165,7 @@ ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, s
                                std::int64_t width, std::int64_t channels)
     : impl_(std::make_unique<Impl>()) {
   MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
-  std::error_code unknown;  // what cannot be looked at cannot be created either, and is said there
-  const std::filesystem::file_status existing = std::filesystem::status(path, unknown);
-  if (is_directory(existing)) fail(ExitCode::input, "cannot write {}: it is a directory", path);
-  // Renaming would put a file in the place of a device or a pipe.
-  if (exists(existing) && !is_regular_file(existing))
-    fail(ExitCode::input, "cannot write {}: it is there and not a regular file", path);
+  check_replaceable(path, ExitCode::input);
   impl_->path = path;
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   impl_->samples = samples;

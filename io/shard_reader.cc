@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "io/bert_shard.h"
+#include "io/bert_shard_file.h"
 
 namespace motley::io {
 namespace {
@@ -16,10 +16,18 @@ namespace {
 // The least recently used of these is closed when another is needed.
 constexpr std::size_t open_files_limit = 32;
 
+// A pool of N rows ends with the block that makes it N or more.
+std::uint64_t largest_block(const RowSource& source) {
+  std::uint64_t largest = 0;
+  for (const Shard& shard : source.shards) largest = std::max(largest, shard.block_rows);
+  return largest;
+}
+
 class ShardWorker final : public ReadWorker {
  public:
   ShardWorker(const RowSource& source, int rank, std::uint64_t cache_rows)
-      : ReadWorker(source, rank), cache_bytes_limit_(cache_rows * source.bert.value().row_bytes()) {}
+      : ReadWorker(source, rank),
+        cache_bytes_limit_((cache_rows + largest_block(source)) * source.bert.value().row_bytes()) {}
 
  private:
   // A block of a shard; ordered as the rows are.

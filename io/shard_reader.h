@@ -20,7 +20,7 @@ namespace motley::io {
 
 class ShardReader final : public SampleReader {
  public:
-  // Local. `comm` says which rank this is. Keeps decoded blocks of up to `cache_rows` rows, or one if that is more.
+  // Local. `comm` says which rank this is. Keeps decoded blocks of up to `cache_rows` rows and one block more.
   ShardReader(const RowSource& source, MPI_Comm comm, double timeout_s = 600,
               std::uint64_t cache_rows = default_cache_rows);
 

@@ -76,8 +76,8 @@ struct Swish {
 struct Tanh {
   static float value(float x) { return vector_tanh(x); }
   static float derivative(float x) {
-    const float y = vector_tanh(x);
-    return 1.0f - y * y;
+    const float e = vector_exp(-2.0f * std::abs(x));  // 1 - tanh^2 would cancel
+    return 4.0f * e / ((1.0f + e) * (1.0f + e));
   }
 };
 

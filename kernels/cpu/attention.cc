@@ -2,6 +2,7 @@
 // forms the probabilities again from the scores and their log-sum-exp, as FlashAttention does (Dao et al.,
 // 2022, section 3.1); here whole rows of scores are formed, since a tile of them fits into the cache.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -9,8 +10,8 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/exp.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/product.h"
 #include "kernels/cpu/random.h"
 
 namespace motley {
@@ -40,10 +41,16 @@ Sizes sizes_of(const char* operation, const Attention& attention, const ConstVie
   return s;
 }
 
-// Working memory of one thread.
+// Working memory of one thread, and its products.
 class Workspace {
  public:
-  explicit Workspace(std::byte* memory) : next_(memory) {}
+  Workspace(std::byte* memory, std::atomic<dnnl_status_t>& failure) : next_(memory), failure_(failure) {}
+
+  // On this thread. A failure is kept for the caller of the parallel loop, which no exception may leave.
+  void multiply(const Product& product, const float* a, const float* b, float* c) {
+    const dnnl_status_t status = sgemm(product, a, b, c);
+    if (status != dnnl_success) failure_ = status;
+  }
 
   float* floats(std::int64_t count) {
     auto* result = reinterpret_cast<float*>(next_);
@@ -54,6 +61,7 @@ class Workspace {
 
  private:
   std::byte* next_;
+  std::atomic<dnnl_status_t>& failure_;
 };
 
 std::int64_t random_floats(const Sizes& s) {
@@ -170,7 +178,7 @@ void forward_head(const Sizes& s, const Place& place, const Drop& drop, const T*
   load_rows(qkv + place.qkv(s, 2), s.tokens_stride(), keys.keys, s.dim, 1.0f, v);
   for (std::int64_t first = 0; first < s.seq; first += s.tile()) {
     const std::int64_t rows = std::min(s.tile(), s.seq - first);
-    small_gemm('N', 'T', rows, keys.keys, s.dim, q + first * s.dim, k, 0.0f, scores);
+    work.multiply({.transpose_b = true, .m = rows, .n = keys.keys, .k = s.dim}, q + first * s.dim, k, scores);
     for (std::int64_t r = 0; r < rows; ++r) {
       float* row = scores + r * keys.keys;
       const Softmax softmax = exponentiate(row, keys);
@@ -184,7 +192,7 @@ void forward_head(const Sizes& s, const Place& place, const Drop& drop, const T*
         for (std::int64_t i = 0; i < keys.keys; ++i) row[i] = drop.rule(words[i], row[i] * softmax.inverse);
       }
     }
-    small_gemm('N', 'N', rows, s.dim, keys.keys, scores, v, 0.0f, sums);
+    work.multiply({.m = rows, .n = s.dim, .k = keys.keys}, scores, v, sums);
     store_rows(sums, rows, s.dim, 1.0f, context + first * s.heads * s.dim, s.heads * s.dim);
   }
 }
@@ -239,8 +247,8 @@ void backward_head(const Sizes& s, const Place& place, const Drop& drop, const T
   for (std::int64_t first = 0; first < s.seq && keys.keys > 0; first += s.tile()) {
     const std::int64_t rows = std::min(s.tile(), s.seq - first);
     load_rows(dcontext + first * s.heads * s.dim, s.heads * s.dim, rows, s.dim, 1.0f, gradient);
-    small_gemm('N', 'T', rows, keys.keys, s.dim, q + first * s.dim, k, 0.0f, scores);
-    small_gemm('N', 'T', rows, keys.keys, s.dim, gradient, v, 0.0f, ddropped);
+    work.multiply({.transpose_b = true, .m = rows, .n = keys.keys, .k = s.dim}, q + first * s.dim, k, scores);
+    work.multiply({.transpose_b = true, .m = rows, .n = keys.keys, .k = s.dim}, gradient, v, ddropped);
     for (std::int64_t r = 0; r < rows; ++r) {
       float* p = scores + r * keys.keys;
       float* dp = ddropped + r * keys.keys;
@@ -251,9 +259,11 @@ void backward_head(const Sizes& s, const Place& place, const Drop& drop, const T
 #pragma omp simd
       for (std::int64_t i = 0; i < keys.keys; ++i) p[i] = kept[i] * dp[i] - p[i] * sum;
     }
-    small_gemm('T', 'N', keys.keys, s.dim, rows, dropped, gradient, 1.0f, dv);
-    small_gemm('N', 'N', rows, s.dim, keys.keys, scores, k, 0.0f, dq + first * s.dim);
-    small_gemm('T', 'N', keys.keys, s.dim, rows, scores, q + first * s.dim, 1.0f, dk);
+    work.multiply({.transpose_a = true, .m = keys.keys, .n = s.dim, .k = rows, .accumulate = true}, dropped,
+                  gradient, dv);
+    work.multiply({.m = rows, .n = s.dim, .k = keys.keys}, scores, k, dq + first * s.dim);
+    work.multiply({.transpose_a = true, .m = keys.keys, .n = s.dim, .k = rows, .accumulate = true}, scores,
+                  q + first * s.dim, dk);
   }
   store_rows(dq, s.seq, s.dim, s.scale(), dqkv + place.qkv(s, 0), s.tokens_stride());
   store_rows(dk, s.seq, s.dim, 1.0f, dqkv + place.qkv(s, 1), s.tokens_stride());
@@ -270,6 +280,8 @@ void CpuBackend::attention_forward(const Attention& attention, ConstView qkv, Co
   const std::size_t room = static_cast<std::size_t>(forward_floats(s)) * sizeof(float);
   std::byte* memory = scratch(room * static_cast<std::size_t>(threads()));
   const std::uint8_t* mask = key_mask.as<std::uint8_t>();
+  std::atomic<dnnl_status_t> failure{dnnl_success};
+  const onednn::ThreadScope scope(1);  // of each product
   with_element_type(name, "qkv", qkv, [&](auto type) {
     using T = decltype(type);
     const T* in = qkv.as<T>();
@@ -278,9 +290,10 @@ void CpuBackend::attention_forward(const Attention& attention, ConstView qkv, Co
       const Place place{index / s.heads, index % s.heads};
       forward_head(s, place, drop, in, mask + place.sample * s.seq, out + place.context(s),
                    log_sum_exp.as<float>() + place.rows(s),
-                   Workspace(memory + room * static_cast<std::size_t>(thread)));
+                   Workspace(memory + room * static_cast<std::size_t>(thread), failure));
     });
   });
+  onednn::check(name, failure);
 }
 
 void CpuBackend::attention_backward(const Attention& attention, ConstView qkv, ConstView key_mask,
@@ -293,6 +306,8 @@ void CpuBackend::attention_backward(const Attention& attention, ConstView qkv, C
   const std::size_t room = static_cast<std::size_t>(backward_floats(s)) * sizeof(float);
   std::byte* memory = scratch(room * static_cast<std::size_t>(threads()));
   const std::uint8_t* mask = key_mask.as<std::uint8_t>();
+  std::atomic<dnnl_status_t> failure{dnnl_success};
+  const onednn::ThreadScope scope(1);  // of each product
   with_element_type(name, "qkv", qkv, [&](auto type) {
     using T = decltype(type);
     const T* in = qkv.as<T>();
@@ -302,9 +317,10 @@ void CpuBackend::attention_backward(const Attention& attention, ConstView qkv, C
       const Place place{index / s.heads, index % s.heads};
       backward_head(s, place, drop, in, mask + place.sample * s.seq, log_sum_exp.as<float>() + place.rows(s),
                     gradient + place.context(s), out,
-                    Workspace(memory + room * static_cast<std::size_t>(thread)));
+                    Workspace(memory + room * static_cast<std::size_t>(thread), failure));
     });
   });
+  onednn::check(name, failure);
 }
 
 }  // namespace motley

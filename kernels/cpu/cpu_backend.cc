@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 
 namespace motley {
@@ -26,14 +27,13 @@ std::size_t machine_memory_bytes() {
   return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes);
 }
 
-// What Linux says about the first processor: the rest of the line that begins with `field`.
-std::string processor_field(const std::string& field) {
+std::string processor_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
     const std::size_t colon = line.find(": ");
-    if (line.starts_with(field) && colon != std::string::npos) return line.substr(colon + 2);
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
-  return {};
+  return "unknown processor";
 }
 
 }  // namespace
@@ -41,9 +41,8 @@ std::string processor_field(const std::string& field) {
 CpuBackend::CpuBackend(int threads, std::size_t memory_limit_bytes) {
   MOTLEY_CHECK(threads >= 1);
   device_.kind = "cpu";
-  device_.name = processor_field("model name");
-  if (device_.name.empty()) device_.name = "unknown processor";
-  device_.bf16_native = processor_field("flags").find("amx_bf16") != std::string::npos;
+  device_.name = processor_name();
+  device_.bf16_native = onednn::has_bf16_products();
   device_.threads = threads;
   device_.memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : machine_memory_bytes();
 }

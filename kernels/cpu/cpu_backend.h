@@ -18,6 +18,9 @@
 
 namespace motley {
 
+struct Bf16;     // bfloat16.h
+struct Product;  // product.h
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, std::size_t memory_limit_bytes);
@@ -90,6 +93,11 @@ class CpuBackend final : public Backend {
   // Working memory of one operation, 64-byte aligned, valid until the next call of scratch(). It grows to the
   // largest request and counts as allocated memory.
   std::byte* scratch(std::size_t bytes);
+  // c as `product` says. `bias` may be null.
+  void multiply(const char* operation, const Product& product, const void* a, const void* b,
+                const float* bias, void* c);
+  void multiply_widened(const char* operation, const Product& product, const Bf16* a, const Bf16* b,
+                        const float* bias, void* c);
   int threads() const { return device_.threads; }
 
   DeviceInfo device_;

@@ -112,4 +112,23 @@ inline auto backward_weights_descriptor(const Convolution& c, const dnnl::primit
 #endif
 }
 
+// `bias` may be an empty descriptor.
+inline auto matmul_descriptor(const Desc& a, const Desc& b, const Desc& bias, const Desc& c,
+                              const dnnl::primitive_attr& attr) {
+  using Op = dnnl::matmul;
+#if DNNL_VERSION_MAJOR >= 3
+  return bias.get_size() > 0 ? Op::primitive_desc(engine(), a, b, bias, c, attr)
+                             : Op::primitive_desc(engine(), a, b, c, attr);
+#else
+  return Op::primitive_desc(bias.get_size() > 0 ? Op::desc(a, b, bias, c) : Op::desc(a, b, c), attr,
+                            engine());
+#endif
+}
+
+// The processor multiplies bfloat16 itself.
+inline bool has_bf16_products() {
+  constexpr auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
 }  // namespace motley::onednn

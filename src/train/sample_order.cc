@@ -1,7 +1,8 @@
 #include "train/sample_order.h"
 
 #include <algorithm>
-#include <tuple>
+#include <bit>
+#include <compare>
 
 #include "core/error.h"
 #include "core/permutation.h"
@@ -9,18 +10,26 @@
 namespace motley::train {
 namespace {
 
-// Parts of a pool that places are spread over, and the fewest rows of a part: with fewer, the first places of
-// a small pool would be predictable.
-constexpr std::uint64_t largest_parts = 64, fewest_rows_per_part = 64;
+// Parts of a pool that places are spread over (a power of 2), and the fewest rows of a part: small pools are
+// permuted as a whole.
+constexpr std::uint64_t most_parts = 64, fewest_rows_per_part = 64;
 
 std::uint64_t parts_of(std::uint64_t pool_rows) {
-  return std::clamp<std::uint64_t>(pool_rows / fewest_rows_per_part, 1, largest_parts);
+  return std::bit_floor(std::clamp<std::uint64_t>(pool_rows / fewest_rows_per_part, 1, most_parts));
+}
+
+// The order in which parts are visited, 0 8 4 12 ... of 16: of few parts that follow each other in it, too, every
+// half and quarter of the pool has about its share.
+std::uint64_t bits_reversed(std::uint64_t value, std::uint64_t parts) {
+  std::uint64_t reversed = 0;
+  for (std::uint64_t bit = 1; bit < parts; bit <<= 1)
+    reversed = reversed << 1 | static_cast<std::uint64_t>((value & bit) != 0);
+  return reversed;
 }
 
 // Every permutation of an epoch has a number of its own; 0 permutes the blocks.
-std::uint64_t stream(bool rows, std::size_t pool, std::uint64_t index) {
-  MOTLEY_CHECK(index < (std::uint64_t{1} << 27) && pool + 1 < (std::size_t{1} << 24));
-  return (static_cast<std::uint64_t>(pool + 1) << 28) | (index << 1) | (rows ? 1 : 0);
+std::uint64_t stream(std::size_t pool, std::uint64_t part) {
+  return static_cast<std::uint64_t>(pool + 1) * most_parts + part;
 }
 
 }  // namespace
@@ -64,19 +73,24 @@ std::uint64_t SampleOrder::pool_size(std::size_t pool) const {
 }
 
 // Which row of the pool, counted through its blocks, stands at `place` (counted from the pool's first). The pool
-// is cut into equal parts, the first ones a row longer; a run of as many places takes the next row of each
-// part's own permutation, in an order of its own.
+// is cut into parts of equal length, or one row more; each run of as many places visits them all, and takes the
+// next row of each part's own permutation.
 std::uint64_t SampleOrder::position_in_pool(std::size_t pool, std::uint64_t place) const {
-  const std::uint64_t rows = pool_size(pool), parts = parts_of(rows);
-  const std::uint64_t run = place / parts, short_rows = rows / parts, longer = rows % parts;
-  const auto epoch = static_cast<std::uint32_t>(epoch_);
-  // The last run is of the longer parts alone.
-  const std::uint64_t parts_of_run = run < short_rows ? parts : longer;
-  const KeyedPermutation which(parts_of_run, options_.seed, epoch, stream(false, pool, run));
-  const std::uint64_t part = which(place % parts);
-  const std::uint64_t part_rows = short_rows + (part < longer ? 1 : 0);
-  const KeyedPermutation in_part(part_rows, options_.seed, epoch, stream(true, pool, part));
-  return part * short_rows + std::min(part, longer) + in_part(run);
+  const std::uint64_t rows = pool_size(pool), parts = parts_of(rows), run = place / parts;
+  const auto begin = [&](std::uint64_t part) { return part * rows / parts; };
+  std::uint64_t part = bits_reversed(place % parts, parts);
+  if (run == rows / parts) {
+    // The last run has only the parts that are longer than the others.
+    std::uint64_t to_pass = place % parts, visit = 0;
+    for (;; ++visit) {
+      part = bits_reversed(visit, parts);
+      const bool longer = begin(part + 1) - begin(part) > run;
+      if (longer && to_pass-- == 0) break;
+    }
+  }
+  const KeyedPermutation in_part(begin(part + 1) - begin(part), options_.seed,
+                                 static_cast<std::uint32_t>(epoch_), stream(pool, part));
+  return begin(part) + in_part(run);
 }
 
 std::uint64_t SampleOrder::row_at(std::size_t pool, std::uint64_t position) const {

@@ -7,8 +7,8 @@
 // per epoch: the blocks of all shards are permuted, and taken in that order into pools of at least `pool_rows`
 // rows; the rows of a pool are permuted among themselves. (The stages are those of a shuffle buffer over
 // shuffled files; permutations instead of a buffer make every place of the order computable without the ones
-// before it.) Within a pool, places are spread evenly: each run of K <= 64 places has one row from each K-th of
-// the pool's blocks.
+// before it.) Within a pool, places are spread evenly: K <= 64 places that follow each other have one row from
+// each K-th of the pool, so that a batch is a stratified sample of it.
 //
 // A step takes the next B places and sorts them by where in their pool they lie. So the slots of a rank, which
 // are neighbours, come from its own part of each pool's blocks, and a rank decodes about its share of them.

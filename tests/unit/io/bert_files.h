@@ -21,7 +21,8 @@ struct ShardForm {
   Layout two_dimensions = {}, one_dimension = {};
   bool shuffle = false;
   std::string without = {};  // a data set that is left out
-  std::function<void(const std::string& name, std::vector<std::int64_t>& values)> spoil = {};  // changes what is written
+  std::function<void(const std::string& name, std::vector<std::int64_t>& values)> spoil =
+      {};  // changes what is written
 };
 
 constexpr std::int64_t bert_vocabulary = 1000;

@@ -105,6 +105,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> list = {
       {"train", "train a network", train_help, train},
       {"eval", "metrics of a checkpoint on a data set", eval_help, eval},
+      {"import", "a Hugging Face BERT to a checkpoint", import_help, import_model},
+      {"export", "a checkpoint to a Hugging Face BERT", export_help, export_model},
       {"data bert", "text to BERT training data", data_bert_help, data_bert},
       {"data vocab", "learns a BERT vocabulary from text", data_vocab_help, data_vocab},
       {"data idx", "IDX files (MNIST and its relatives) to HDF5", data_idx_help, data_idx},

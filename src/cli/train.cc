@@ -55,7 +55,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("restore-file", &save.restore_file,
           "checkpoint to continue from; without it the newest good one of --save-dir");
   set.add("init-from", &save.init_from,
-          "begin a new run with the parameters of this checkpoint or Hugging Face directory");
+          "begin a new run with the parameters of this checkpoint, run or Hugging Face directory, step 0 and a "
+          "fresh optimizer");
   set.add("save-interval", &save.save_interval, "save every this many epochs; 0: only at the end");
   set.add("save-interval-updates", &save.save_interval_updates,
           "save and judge every this many steps; 0: never");

@@ -13,6 +13,7 @@
 #include "io/sample_reader.h"
 #include "models/layer.h"
 #include "models/parameter_store.h"
+#include "train/name_rules.h"
 #include "train/options.h"
 
 namespace motley::train {
@@ -82,6 +83,9 @@ class Task {
 
   // Files that a checkpoint has besides, by name: what other programs need to load the model.
   virtual std::map<std::string, std::string> model_files() const { return {}; }
+  // How Hugging Face directories of this network name its parameters, where that differs from how they are
+  // named here.
+  virtual NameRules name_rules() const { return {}; }
 };
 
 // The task that the options ask for, on this rank alone; reads the files that describe its network. Error(usage)

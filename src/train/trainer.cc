@@ -139,8 +139,10 @@ void Trainer::start_or_continue() {
     saved_.best_step = restored->best.step;
     log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
               position_.step);
+    if (!options_.save.init_from.empty()) log::info("--init-from plays no part: the run has begun already");
   } else {
     task_->parameters().initialize(options_.seed);
+    if (!options_.save.init_from.empty()) saver_->begin_from_source();
   }
 }
 

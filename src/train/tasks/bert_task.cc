@@ -28,16 +28,19 @@ RandomKey evaluation_key() {
   return RandomKey(0, Purpose::masking, 1, 0);
 }
 
-// The directory whose config.json and vocab.txt stand in for those that were not given: of --init-from, of
-// --restore-file, or of the newest checkpoint.
+// The directory whose config.json and vocab.txt stand in for those that were not given: of the checkpoint
+// that the run continues, or of --init-from.
 fs::path model_directory(const SaveOptions& save) {
   std::vector<fs::path> candidates;
-  if (!save.init_from.empty()) candidates.emplace_back(save.init_from);
   if (!save.restore_file.empty()) {
     candidates.emplace_back(save.restore_file);
     candidates.push_back(fs::path(save.save_dir) / save.restore_file);
   }
   candidates.push_back(fs::path(save.save_dir) / "latest");
+  if (!save.init_from.empty()) {
+    candidates.emplace_back(save.init_from);
+    candidates.push_back(fs::path(save.init_from) / "latest");
+  }
   std::error_code error;
   for (const fs::path& candidate : candidates) {
     if (fs::exists(candidate / "config.json", error)) return candidate;
@@ -45,14 +48,29 @@ fs::path model_directory(const SaveOptions& save) {
   return {};
 }
 
+// Whether some token, other than the likes of [CLS], has a capital letter: text is then not put in lower case,
+// which would make the token useless. A vocabulary without any proves nothing.
+bool has_capitals(const io::Vocabulary& vocabulary) {
+  const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
+  return std::any_of(vocabulary.tokens().begin(), vocabulary.tokens().end(), [&](const std::string& token) {
+    return !token.starts_with('[') && std::any_of(token.begin(), token.end(), is_capital);
+  });
+}
+
 }  // namespace
 
 BertTask::BertTask(const BertConfig& config, const ModelOptions& options,
-                   std::optional<io::Vocabulary> vocabulary, std::string dict_text)
+                   std::optional<io::Vocabulary> vocabulary, std::string dict_text,
+                   std::string tokenizer_config)
     : options_(options),
       vocabulary_(std::move(vocabulary)),
       dict_text_(std::move(dict_text)),
-      bert_(std::make_unique<Bert>(config)) {}
+      tokenizer_config_(std::move(tokenizer_config)),
+      bert_(std::make_unique<Bert>(config)) {
+  if (tokenizer_config_.empty() && vocabulary_ && has_capitals(*vocabulary_)) {
+    tokenizer_config_ = Json{{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}}.dump(2) + "\n";
+  }
+}
 
 bool BertTask::has_subset(const DataOptions& data, const std::string& subset) const {
   return !io::find_bert_subset(data.data, subset, data.valid_subsets).empty();
@@ -152,6 +170,7 @@ void BertTask::evaluate(const Pass& pass, const Rows& rows, View sums) {
 std::map<std::string, std::string> BertTask::model_files() const {
   std::map<std::string, std::string> files{{"config.json", bert_->config().to_json().dump(2) + "\n"}};
   if (!dict_text_.empty()) files["vocab.txt"] = dict_text_;
+  if (!tokenizer_config_.empty()) files["tokenizer_config.json"] = tokenizer_config_;
   return files;
 }
 
@@ -166,7 +185,12 @@ std::unique_ptr<Task> make_bert_task(const TrainOptions& options) {
   const BertConfig config = read_bert_config(config_path);
   fs::path dict = options.model.dict;
   std::error_code error;
-  if (dict.empty() && !beside.empty() && fs::exists(beside / "vocab.txt", error)) dict = beside / "vocab.txt";
+  std::string tokenizer_config;
+  if (dict.empty() && !beside.empty() && fs::exists(beside / "vocab.txt", error)) {
+    dict = beside / "vocab.txt";
+    const fs::path tokenizer = beside / "tokenizer_config.json";
+    if (fs::exists(tokenizer, error)) tokenizer_config = read_file(tokenizer, ExitCode::input);
+  }
   if (dict.empty()) return std::make_unique<BertTask>(config, options.model, std::nullopt, std::string());
   io::Vocabulary vocabulary = io::Vocabulary::read(dict.string());
   if (vocabulary.size() > config.vocab_size) {
@@ -174,7 +198,8 @@ std::unique_ptr<Task> make_bert_task(const TrainOptions& options) {
          vocabulary.size(), config_path.string(), config.vocab_size);
   }
   return std::make_unique<BertTask>(config, options.model, std::move(vocabulary),
-                                    read_file(dict, ExitCode::input));
+                                    read_file(dict, ExitCode::input),
+                                    std::move(tokenizer_config));
 }
 
 }  // namespace motley::train

@@ -15,15 +15,17 @@
 #include "models/bert.h"
 #include "models/bert_batch.h"
 #include "train/task.h"
+#include "train/tasks/bert_names.h"
 #include "train/tasks/bert_samples.h"
 
 namespace motley::train {
 
 class BertTask final : public Task {
  public:
-  // `dict_text`, the whole vocab.txt or nothing, goes into checkpoints.
+  // `dict_text` and `tokenizer_config`, the whole vocab.txt and tokenizer_config.json or nothing, go into
+  // checkpoints. Without the latter one is made where the vocabulary tells what to write.
   BertTask(const BertConfig& config, const ModelOptions& options, std::optional<io::Vocabulary> vocabulary,
-           std::string dict_text);
+           std::string dict_text, std::string tokenizer_config = {});
 
   std::string name() const override { return "bert"; }
   bool has_subset(const DataOptions& data, const std::string& subset) const override;
@@ -45,11 +47,12 @@ class BertTask final : public Task {
              const GradientsDone& done) override;
   void evaluate(const Pass& pass, const Rows& rows, View sums) override;
   std::map<std::string, std::string> model_files() const override;
+  NameRules name_rules() const override { return bert_name_rules(); }
 
  private:
   ModelOptions options_;
   std::optional<io::Vocabulary> vocabulary_;
-  std::string dict_text_;
+  std::string dict_text_, tokenizer_config_;
   std::unique_ptr<Bert> bert_;
   // Of the data: the longest sequence and the most predictions of all subsets.
   std::int64_t seq_length_ = 0, data_predictions_ = 0;
@@ -58,7 +61,7 @@ class BertTask final : public Task {
   HostBertBatch batch_;
 };
 
-// Reads --config_file, or the config.json of --init-from or of the checkpoint to continue, and --dict.
+// Reads --config_file, or the config.json of the checkpoint to continue or of --init-from, and --dict.
 std::unique_ptr<Task> make_bert_task(const TrainOptions& options);
 
 }  // namespace motley::train

@@ -1,5 +1,6 @@
 // The basic tokenizer of BERT for one run of text (io/text_runs.h): cleans it, sets ideographs apart, strips
-// accents and lower-cases when the model is uncased, and cuts it into words and punctuation. Unicode is ICU's.
+// accents and lower-cases when the model is uncased, and cuts it into words and punctuation. Unicode is
+// ICU's.
 #pragma once
 
 #include <unicode/unorm2.h>

@@ -7,8 +7,6 @@
 // has, with the six that have changed since put back (character_classes.cc).
 #pragma once
 
-#include <unicode/umachine.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -28,7 +26,7 @@ class CharacterClasses {
   // Made once per process, in some milliseconds.
   static const CharacterClasses& get();
 
-  CharacterClass of(UChar32 c) const {
+  CharacterClass of(std::int32_t c) const {
     return static_cast<CharacterClass>(classes_[static_cast<std::size_t>(c)]);
   }
 

@@ -208,7 +208,7 @@ class Bert {
   void linear_backward(const View& x, const Matrix& w, const Vector& bias, const View& dy, const View& dx,
                        bool accumulate) {
     timed("linear_backward_weights",
-          [&] { backend_.linear_backward_weights(x, dy, gradient(w), gradient(bias), true); });
+          [&] { backend_.linear_backward_weights(x, dy, gradient(w), gradient(bias), false); });
     timed("linear_backward_data", [&] { backend_.linear_backward_data(dy, weight(w), dx, accumulate); });
   }
   void norm(const DropoutMask& m, const View& x, const View& residual, const Vector& gamma,

@@ -86,7 +86,7 @@ TEST_F(BertProgram, trains_judges_continues_and_leaves_a_model) {
     EXPECT_TRUE(lines[0].contains(name)) << name;
     EXPECT_TRUE(lines.back().contains(name)) << name;
   }
-  EXPECT_EQ(lines.back()["subset"], "valid");
+  EXPECT_EQ(lines.back()["valid"], "valid");
   EXPECT_NEAR(lines[0]["mlm_loss"].get<double>() + lines[0]["nsp_loss"].get<double>(), lines[0]["loss"].get<double>(),
               1e-9);
   for (const char* file : {"config.json", "vocab.txt", "model.safetensors", "optimizer.h5"})
@@ -160,6 +160,8 @@ TEST_F(BertProgram, shards_that_do_not_fit_together_are_refused) {
     const io::Hdf5Handle space(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose);
     const io::Hdf5Handle set(
         H5Dcreate2(file, name, H5T_STD_I32LE, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Dclose);
+    const std::vector<int> zeros(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
+    H5Dwrite(set.get(), H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
   };
   change([](hid_t file) { H5Ldelete(file, "segment_ids", H5P_DEFAULT); });
   expect_failure(test::run_motley(2, train({})), 3, {"shard1.hdf5", "segment_ids"});

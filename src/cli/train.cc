@@ -18,7 +18,7 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("validate-interval", &options.data.validate_interval, "judge every this many epochs; 0: never");
   set.add("curriculum", &options.data.curriculum, "do not shuffle the first this many epochs");
   set.add("shuffle-pool", &options.data.shuffle_pool,
-          "samples of compressed shards that are shuffled together; packed files are shuffled as a whole");
+          "samples of shards that are shuffled together; packed files are shuffled as a whole");
   set.group("batches and shares");
   add_batch_options(set, options.batch);
   set.add("update-freq", &options.batch.update_freq,

@@ -18,7 +18,7 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("validate-interval", &options.data.validate_interval, "judge every this many epochs; 0: never");
   set.add("curriculum", &options.data.curriculum, "do not shuffle the first this many epochs");
   set.add("shuffle-pool", &options.data.shuffle_pool,
-          "samples of compressed shards that are shuffled together; packed files are shuffled as a whole");
+          "samples of shards that are shuffled together; packed files are shuffled as a whole");
   set.group("network (task bert)");
   add_model_options(set, options.model);
   set.add_switch("recompute", &options.model.recompute,

@@ -57,7 +57,7 @@ void SampleOrder::arrange(int epoch) {
   std::uint64_t place = 0, in_pool = options_.pool_rows;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     if (in_pool >= options_.pool_rows) {
-      pools_.push_back({i, place});
+      pools_.push_back(place);
       in_pool = 0;
     }
     order_[i] = permuted(i);
@@ -65,11 +65,11 @@ void SampleOrder::arrange(int epoch) {
     in_pool += blocks_[order_[i]].rows;
     first_place_.push_back(place);
   }
-  pools_.push_back({order_.size(), place});
+  pools_.push_back(place);
 }
 
 std::uint64_t SampleOrder::pool_size(std::size_t pool) const {
-  return pools_[pool + 1].first_place - pools_[pool].first_place;
+  return pools_[pool + 1] - pools_[pool];
 }
 
 // Which row of the pool, counted through its blocks, stands at `place` (counted from the pool's first). The
@@ -94,7 +94,7 @@ std::uint64_t SampleOrder::position_in_pool(std::size_t pool, std::uint64_t plac
 }
 
 std::uint64_t SampleOrder::row_at(std::size_t pool, std::uint64_t position) const {
-  const std::uint64_t place = pools_[pool].first_place + position;
+  const std::uint64_t place = pools_[pool] + position;
   const auto next = std::upper_bound(first_place_.begin(), first_place_.end(), place);
   const auto i = static_cast<std::size_t>(next - first_place_.begin()) - 1;
   return blocks_[order_[i]].first_row + (place - first_place_[i]);
@@ -116,13 +116,11 @@ std::vector<std::uint64_t> SampleOrder::step(int epoch, std::uint64_t first, std
     auto operator<=>(const Drawn&) const = default;
   };
   std::vector<Drawn> drawn(count);
-  const auto after =
-      std::upper_bound(pools_.begin(), pools_.end(), first,
-                       [](std::uint64_t place, const Pool& pool) { return place < pool.first_place; });
+  const auto after = std::upper_bound(pools_.begin(), pools_.end(), first);
   auto pool = static_cast<std::size_t>(after - pools_.begin()) - 1;
   for (std::uint64_t i = 0; i < count; ++i) {
-    while (first + i >= pools_[pool + 1].first_place) ++pool;
-    const std::uint64_t position = position_in_pool(pool, first + i - pools_[pool].first_place);
+    while (first + i >= pools_[pool + 1]) ++pool;
+    const std::uint64_t position = position_in_pool(pool, first + i - pools_[pool]);
     // A step that ends one pool and begins the next is sorted by parts of pools, too: no rank gets all of
     // either.
     drawn[i] = {(position << 20) / pool_size(pool), pool, position};

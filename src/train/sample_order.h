@@ -44,10 +44,6 @@ class SampleOrder {
   struct Block {
     std::uint64_t first_row, rows;
   };
-  struct Pool {
-    std::size_t first_block;
-    std::uint64_t first_place;
-  };
   void arrange(int epoch);
   std::uint64_t position_in_pool(std::size_t pool, std::uint64_t place) const;
   std::uint64_t pool_size(std::size_t pool) const;
@@ -59,7 +55,7 @@ class SampleOrder {
   int epoch_ = -1;
   std::vector<std::size_t> order_;          // of the blocks
   std::vector<std::uint64_t> first_place_;  // of order_[i]; one more at the end
-  std::vector<Pool> pools_;                 // one more at the end
+  std::vector<std::uint64_t> pools_;        // the first place of each; one more at the end
 };
 
 }  // namespace motley::train

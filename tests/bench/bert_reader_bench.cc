@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -44,6 +45,31 @@ const io::BertLayout layout{128, 20, DType::u16};
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+// Processor time of all threads of this process, to tell work from waiting on a machine that others use too.
+double cpu_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// What reading took on this rank; wall time becomes that of the slowest rank.
+struct Took {
+  double wall_s = 0, cpu_used_s = 0, rows = 0;
+
+  template <class Work>
+  void time(const Work& work) {
+    const double wall_start_s = now_s(), cpu_start_s = cpu_s();
+    work();
+    wall_s += now_s() - wall_start_s;
+    cpu_used_s += cpu_s() - cpu_start_s;
+  }
+  double samples_per_s() const {
+    double seconds_per_row = wall_s / rows;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds_per_row, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return 1 / seconds_per_row;
+  }
+};
 
 // Token ids as frequent as words are, by Zipf's law: gzip finds little in them, as in real text.
 std::int32_t token(std::uint64_t row, std::uint64_t column) {
@@ -109,11 +135,6 @@ std::vector<std::byte> all_records() {
   return records;
 }
 
-double slowest(double seconds) {
-  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-  return seconds;
-}
-
 struct Ranks {
   int rank = 0, size = 1;
   Ranks() {
@@ -152,74 +173,78 @@ std::vector<std::vector<std::uint64_t>> windows_of(const io::RowSource& source,
   return windows;
 }
 
-// Seconds that the windows of an epoch take, one after the other, and how many rows they have.
-std::pair<double, double> read_epoch(const io::RowSource& source, const std::vector<std::byte>& expected,
-                                     std::uint64_t samples_per_step) {
+// The windows of an epoch, one after the other.
+Took read_epoch(const io::RowSource& source, const std::vector<std::byte>& expected,
+                std::uint64_t samples_per_step) {
   const auto reader = io::make_reader(source, MPI_COMM_WORLD, 600, pool_rows);
-  double seconds = 0, rows = 0;
+  Took took;
   for (const auto& window : windows_of(source, samples_per_step)) {
     MPI_Barrier(MPI_COMM_WORLD);
-    const double started_s = now_s();
-    reader->request(window);
-    const io::Window got = reader->take(60);
-    seconds += now_s() - started_s;
+    io::Window got;
+    took.time([&] {
+      reader->request(window);
+      got = reader->take(600);
+    });
     verify(expected, window, got.fields[0].data());
-    rows += static_cast<double>(window.size());
+    took.rows += static_cast<double>(window.size());
   }
-  return {slowest(seconds), rows};
+  return took;
 }
 
 // Each rank reads its part of the shards, each data set whole, as its own type.
-std::pair<double, double> read_shards_whole(const io::RowSource& source) {
+Took read_shards_whole(const io::RowSource& source) {
   const Ranks ranks;
-  double rows = 0;
+  Took took;
   MPI_Barrier(MPI_COMM_WORLD);
-  const double started_s = now_s();
   for (std::size_t i = 0; i < source.shards.size(); ++i) {
     if (static_cast<int>(i) % ranks.size != ranks.rank) continue;
-    const io::Hdf5Handle file = io::open_hdf5(source.shards[i].path);
-    for (const io::BertMember& member : io::members_of(layout)) {
-      const io::Hdf5Handle dataset(H5Dopen2(file.get(), std::string(member.name).c_str(), H5P_DEFAULT),
-                                   H5Dclose);
-      std::vector<std::int32_t> values(shard_rows * member.length);
-      const hid_t type = member.dtype == DType::u8 ? H5T_NATIVE_INT8 : H5T_NATIVE_INT32;
-      if (H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
-        fail(ExitCode::internal, "H5Dread failed");
-    }
-    rows += shard_rows;
+    took.time([&] {
+      const io::Hdf5Handle file = io::open_hdf5(source.shards[i].path);
+      for (const io::BertMember& member : io::members_of(layout)) {
+        const io::Hdf5Handle dataset(H5Dopen2(file.get(), std::string(member.name).c_str(), H5P_DEFAULT),
+                                     H5Dclose);
+        std::vector<std::int32_t> values(shard_rows * member.length);
+        const hid_t type = member.dtype == DType::u8 ? H5T_NATIVE_INT8 : H5T_NATIVE_INT32;
+        if (H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
+          fail(ExitCode::internal, "H5Dread failed");
+      }
+    });
+    took.rows += shard_rows;
   }
-  const double mine_s = now_s() - started_s;
-  return {slowest(mine_s / rows), 1};
+  return took;
 }
 
-std::pair<double, double> read_row_by_row(const io::RowSource& source, const std::vector<std::byte>& expected,
-                                          std::uint64_t samples_per_step) {
+Took read_row_by_row(const io::RowSource& source, const std::vector<std::byte>& expected,
+                     std::uint64_t samples_per_step) {
   const Descriptor file(source.path, O_RDONLY, ExitCode::input);
   const std::size_t bytes = layout.row_bytes();
-  double seconds = 0, rows = 0;
+  Took took;
   for (const auto& window : windows_of(source, samples_per_step)) {
     MPI_Barrier(MPI_COMM_WORLD);
-    const double started_s = now_s();
-    std::vector<std::byte> out(window.size() * bytes);
-    for (std::size_t i = 0; i < window.size(); ++i)
-      file.read_at(source.fields[0].file_offset + window[i] * bytes, out.data() + i * bytes, bytes);
-    seconds += now_s() - started_s;
+    std::vector<std::byte> out;
+    took.time([&] {
+      out.resize(window.size() * bytes);
+      for (std::size_t i = 0; i < window.size(); ++i)
+        file.read_at(source.fields[0].file_offset + window[i] * bytes, out.data() + i * bytes, bytes);
+    });
     verify(expected, window, out.data());
-    rows += static_cast<double>(window.size());
+    took.rows += static_cast<double>(window.size());
   }
-  return {slowest(seconds), rows};
+  return took;
 }
 
-void print(const char* what, std::uint64_t samples_per_step, const std::pair<double, double>& ours,
-           const char* peer, const std::pair<double, double>& theirs) {
+void print(const char* what, std::uint64_t samples_per_step, const Took& ours, const char* peer,
+           const Took& theirs) {
   const Ranks ranks;
-  const double rate = ours.second / ours.first, peer_rate = theirs.second / theirs.first;
+  const double rate = ours.samples_per_s(), peer_rate = theirs.samples_per_s();
   if (ranks.rank != 0) return;
   fmt::print(
       R"({{"bench":"bert_reader","case":"{}, {} steps x {}","ranks":{},"samples_per_s":{:.0f},"peer":"{}",)"
-      R"("peer_samples_per_s":{:.0f},"ratio":{:.2f},"verified":true}})"
+      R"("peer_samples_per_s":{:.0f},"ratio":{:.2f},"cpu_us_per_sample":{:.2f},)"
+      R"("peer_cpu_us_per_sample":{:.2f},"verified":true}})"
       "\n",
-      what, steps_per_window, samples_per_step, ranks.size, rate, peer, peer_rate, rate / peer_rate);
+      what, steps_per_window, samples_per_step, ranks.size, rate, peer, peer_rate, rate / peer_rate,
+      1e6 * ours.cpu_used_s / ours.rows, 1e6 * theirs.cpu_used_s / theirs.rows);
   std::fflush(stdout);
 }
 

@@ -27,10 +27,11 @@ void row_loss(const float* logits, std::int64_t classes, std::int32_t label, int
   for (std::int64_t c = 0; c < classes; ++c) total += static_cast<double>(vector_exp(logits[c] - highest));
 
   const float chosen = logits[label];
-  std::int64_t ahead = 0;  // classes ranked before the label
-  for (std::int64_t c = 0; c < classes; ++c) {
-    ahead += logits[c] > chosen || (logits[c] == chosen && c < label) ? 1 : 0;
-  }
+  std::int32_t ahead = 0;  // classes ranked before the label
+#pragma omp simd reduction(+ : ahead)
+  for (std::int64_t c = 0; c < classes; ++c) ahead += logits[c] > chosen ? 1 : 0;
+#pragma omp simd reduction(+ : ahead)
+  for (std::int64_t c = 0; c < label; ++c) ahead += logits[c] == chosen ? 1 : 0;
   sums[0] += std::log(total) + static_cast<double>(highest) - static_cast<double>(chosen);
   sums[1] += 1;
   if (!std::isnan(total)) {

@@ -28,19 +28,19 @@ struct ShardBlock {
 // The blocks of rank `rank`, in order: each rank has its part of the set, so that it opens few shards.
 std::vector<ShardBlock> blocks_of_rank(const RowSource& source, int rank, int ranks);
 
-// Decodes blocks and writes them where they belong. Ranks write different rows of one file without knowing of each
-// other.
+// Decodes blocks and writes them where they belong. Ranks write different rows of one file without knowing of
+// each other.
 class BertPacker {
  public:
-  // `source`: shards without limits, so that every id is decoded. The file was made by create_packed_bert with
-  // `id` as the type of ids; its rows begin at `offset`.
+  // `source`: shards without limits, so that every id is decoded. The file was made by create_packed_bert
+  // with `id` as the type of ids; its rows begin at `offset`.
   BertPacker(const RowSource& source, const std::string& file, std::uint64_t offset, DType id);
   ~BertPacker();
   BertPacker(const BertPacker&) = delete;
   BertPacker& operator=(const BertPacker&) = delete;
 
-  // Error(input) for what is wrong with a shard, or when the disk is full. The rows of a block whose ids do not fit
-  // into `id` are not written: see largest_id().
+  // Error(input) for what is wrong with a shard, or when the disk is full. The rows of a block whose ids do
+  // not fit into `id` are not written: see largest_id().
   void pack(const ShardBlock& block);
   // The largest id of all blocks so far.
   std::uint64_t largest_id() const { return largest_id_; }

@@ -50,8 +50,8 @@ class PairMaker {
   // `piece` has at least two documents.
   PairMaker(const EncodedPiece& piece, const PairOptions& options);
 
-  // Calls use(pair) for the pairs of all documents, in order. The numbers of a document are those of its place
-  // in the piece as the slot of `key`.
+  // Calls use(pair) for the pairs of all documents, in order. The numbers of a document are those of its
+  // place in the piece as the slot of `key`.
   template <class Use>
   void make(const RandomKey& key, const Use& use) {
     for (std::size_t document = 0; document < piece_.documents.size(); ++document) {

@@ -1,8 +1,9 @@
-// One BERT training sample as bytes: the same in a packed file and in a window, so that a row of the file is one
-// read and needs no change on the way to the device.
+// One BERT training sample as bytes: the same in a packed file and in a window, so that a row of the file is
+// one read and needs no change on the way to the device.
 //
-// The members lie one behind the other without padding, in the order of the six data sets of a shard: a sample of
-// 128 tokens and 20 predictions takes 593 bytes. Integers are little-endian and unaligned: copy them out.
+// The members lie one behind the other without padding, in the order of the six data sets of a shard: a
+// sample of 128 tokens and 20 predictions takes 593 bytes. Integers are little-endian and unaligned: copy
+// them out.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +43,8 @@ struct BertLayout {
   bool operator==(const BertLayout&) const = default;
 };
 
-// A member of the record, which is also a data set of a shard and a member of the packed file's compound type.
+// A member of the record, which is also a data set of a shard and a member of the packed file's compound
+// type.
 struct BertMember {
   std::string_view name;  // "input_ids"
   DType dtype;
@@ -68,8 +70,8 @@ struct BertArrays {
   std::int32_t* next_sentence_label = nullptr;
 };
 
-// Copies the members of one record of layout.row_bytes() bytes out of it. A span that is not empty has the length
-// of its member.
+// Copies the members of one record of layout.row_bytes() bytes out of it. A span that is not empty has the
+// length of its member.
 void unpack(const BertLayout& layout, const std::byte* row, const BertArrays& out);
 
 // Member `index` of `layout` as int32 values [length].

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "io/bert_packed.h"
-#include "io/bert_shard_file.h"
+#include "io/bert_shard_header.h"
 #include "io/hdf5.h"
 
 namespace motley::io {

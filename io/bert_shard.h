@@ -1,5 +1,5 @@
-// Writes BERT training data as the scripts of NVIDIA and HetSeq have it: an HDF5 file with a row per sequence,
-// gzip-compressed in chunks of whole rows.
+// Writes BERT training data as the scripts of NVIDIA and HetSeq have it: an HDF5 file with a row per
+// sequence, gzip-compressed in chunks of whole rows.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ struct ShardLayout {
   std::map<std::string, ShardAttribute> attributes;  // of the file
 };
 
-// Data sets: input_ids int32 (N, S), input_mask int8 (N, S), segment_ids int8 (N, S), masked_lm_positions int32
-// (N, P), masked_lm_ids int32 (N, P), next_sentence_labels int8 (N). What is behind the last token or prediction
-// of a row is 0. Nothing in the file depends on the time or the place of its making.
+// Data sets: input_ids int32 (N, S), input_mask int8 (N, S), segment_ids int8 (N, S), masked_lm_positions
+// int32 (N, P), masked_lm_ids int32 (N, P), next_sentence_labels int8 (N). What is behind the last token or
+// prediction of a row is 0. Nothing in the file depends on the time or the place of its making.
 class BertShard {
  public:
   static constexpr std::uint64_t chunk_rows = 1024;
@@ -32,14 +32,15 @@ class BertShard {
   BertShard(const BertShard&) = delete;
   BertShard& operator=(const BertShard&) = delete;
 
-  // `ids` [n], n <= S: [CLS] A [SEP] B [SEP], of which the first `first_segment` are segment 0. `positions` and
-  // `labels` [<= P].
+  // `ids` [n], n <= S: [CLS] A [SEP] B [SEP], of which the first `first_segment` are segment 0. `positions`
+  // and `labels` [<= P].
   void add(std::span<const std::int32_t> ids, std::size_t first_segment,
            std::span<const std::int32_t> positions, std::span<const std::int32_t> labels, bool random_next);
   std::uint64_t rows() const;
 
-  // Writes the file, which must not be there yet, and fsyncs it. It is made in memory before, because HDF5 does
-  // not recover from a disk that is full. Error(input) when it cannot be written; what was is then removed.
+  // Writes the file, which must not be there yet, and fsyncs it. It is made in memory before, because HDF5
+  // does not recover from a disk that is full. Error(input) when it cannot be written; what was is then
+  // removed.
   void write(const std::string& path);
 
  private:

@@ -1,4 +1,4 @@
-// One HDF5 shard of BERT samples: what it holds, and its rows as records.
+// The rows of one HDF5 shard of BERT samples, as records.
 #pragma once
 
 #include <hdf5.h>
@@ -16,16 +16,6 @@
 
 namespace motley::io {
 
-struct BertShardHeader {
-  std::uint64_t rows = 0;
-  std::int64_t seq_length = 0, predictions = 0;
-  std::uint64_t block_rows = 0;  // rows that are best decoded together
-};
-
-// Looks at the data sets of an open shard. Error(input) names the data set that is missing, has another shape or
-// type than a BERT shard's, or has no samples.
-BertShardHeader describe_bert_shard(hid_t file, const std::string& path);
-
 // Decodes blocks of rows. Chunks that are not compressed, or compressed by gzip (with or without the shuffle
 // filter), are fetched as they lie and undone here, outside of HDF5 and its mutex, straight into the records;
 // anything else is read through HDF5, the rows of a block at once.
@@ -38,8 +28,8 @@ class BertShardFile {
   BertShardFile(const BertShardFile&) = delete;
   BertShardFile& operator=(const BertShardFile&) = delete;
 
-  // The records of rows [first, first + count) into `out`, count x layout.row_bytes() bytes. Error(input) for data
-  // that is damaged, and naming the row and column of a value that is out of range.
+  // The records of rows [first, first + count) into `out`, count x layout.row_bytes() bytes. Error(input) for
+  // data that is damaged, and naming the row and column of a value that is out of range.
   void decode(std::uint64_t first, std::uint64_t count, std::byte* out);
 
  private:

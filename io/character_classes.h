@@ -1,13 +1,11 @@
 // What the characters of a text are to the BERT tokenizer.
 //
 // The reference, the Rust library `tokenizers` 0.23, knows the categories of Unicode 8 (marks, punctuation,
-// format characters), the decompositions and combining classes of Unicode 9 and the lower case of Unicode 17. What has been
-// assigned since Unicode 8 is plain letters to it. So that a text has the same tokens whatever ICU this
-// program is linked with, the categories here are those of ICU for the characters that Unicode 8 has, with
-// the six that have changed since put back (character_classes.cc).
+// format characters), the decompositions and combining classes of Unicode 9 and the lower case of Unicode 17.
+// What has been assigned since Unicode 8 is plain letters to it. So that a text has the same tokens whatever
+// ICU this program is linked with, the categories here are those of ICU for the characters that Unicode 8
+// has, with the six that have changed since put back (character_classes.cc).
 #pragma once
-
-#include <unicode/umachine.h>
 
 #include <cstdint>
 #include <vector>
@@ -28,7 +26,7 @@ class CharacterClasses {
   // Made once per process, in some milliseconds.
   static const CharacterClasses& get();
 
-  CharacterClass of(UChar32 c) const {
+  CharacterClass of(std::int32_t c) const {
     return static_cast<CharacterClass>(classes_[static_cast<std::size_t>(c)]);
   }
 

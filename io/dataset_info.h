@@ -40,8 +40,8 @@ struct DatasetInfo {
 // link; `path` is where that file lies.
 DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path, const std::string& name);
 
-// Finds the data set `name` and describes it. Error(input) when it is not there (the sentence lists what is), is
-// a group, or is compressed in a way that this HDF5 library cannot undo.
+// Finds the data set `name` and describes it. Error(input) when it is not there (the sentence lists what is),
+// is a group, or is compressed in a way that this HDF5 library cannot undo.
 DatasetInfo open_and_describe(hid_t file, const std::string& path, const std::string& name);
 
 }  // namespace motley::io

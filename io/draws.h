@@ -1,5 +1,5 @@
-// The counted random numbers of one slot, one after the other: for work that does not know beforehand how many
-// it needs. It begins at element 0 each time, so what it gives depends on (key, slot) alone (law 3).
+// The counted random numbers of one slot, one after the other: for work that does not know beforehand how
+// many it needs. It begins at element 0 each time, so what it gives depends on (key, slot) alone (law 3).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// What every reader has in common: a thread that reads the windows it is asked for, one after the other, and an
-// owner that waits for them with a deadline.
+// What every reader has in common: a thread that reads the windows it is asked for, one after the other, and
+// an owner that waits for them with a deadline.
 //
-// The thread and the owner share one ReadWorker, held by both: a thread that is stuck, because a rank died or a
-// file system hangs, can be left behind without taking its memory away.
+// The thread and the owner share one ReadWorker, held by both: a thread that is stuck, because a rank died or
+// a file system hangs, can be left behind without taking its memory away.
 #pragma once
 
 #include <atomic>

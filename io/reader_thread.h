@@ -23,8 +23,8 @@ namespace motley::io {
 
 class ReaderThread final : public ReadWorker {
  public:
-  // Until the file is open the thread communicates on `parent`, which nobody else may use meanwhile. Failing to
-  // open is an AgreedError, on every rank the same, unless the ranks could not talk to each other.
+  // Until the file is open the thread communicates on `parent`, which nobody else may use meanwhile. Failing
+  // to open is an AgreedError, on every rank the same, unless the ranks could not talk to each other.
   ReaderThread(const RowSource& source, MPI_Comm parent);
 
  private:

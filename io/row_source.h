@@ -1,5 +1,5 @@
-// A data set seen as rows of bytes in a file, or in several: what a reader needs to know to fetch samples by index
-// without looking for them again.
+// A data set seen as rows of bytes in a file, or in several: what a reader needs to know to fetch samples by
+// index without looking for them again.
 #pragma once
 
 #include <cstdint>

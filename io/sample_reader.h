@@ -39,8 +39,8 @@ class SampleReader {
 // Rows of decoded blocks that a ShardReader keeps, unless told otherwise.
 constexpr std::uint64_t default_cache_rows = 65536;
 
-// Error(input) when this rank cannot open the source, or the first of its shards. Readers of shards open them when
-// their rows are wanted: a file system that only some machines see is to be noticed before.
+// Error(input) when this rank cannot open the source, or the first of its shards. Readers of shards open them
+// when their rows are wanted: a file system that only some machines see is to be noticed before.
 void check_reachable(const RowSource& source);
 
 // The reader that `source` needs. Collective over `comm`, which is duplicated where the ranks read together;

@@ -1,9 +1,10 @@
-// Fetches the rows of a window out of shards that have to be decoded, one window ahead of the compute, in a thread
-// of its own. No rank waits for another here: each decodes what its own rows need.
+// Fetches the rows of a window out of shards that have to be decoded, one window ahead of the compute, in a
+// thread of its own. No rank waits for another here: each decodes what its own rows need.
 //
-// The wanted rows are grouped by block, and whole blocks are decoded, since a compressed chunk costs the same for
-// one of its rows as for all. Decoded blocks are kept until newer ones need their memory. train/sample_order.h
-// draws samples from few blocks at a time, so that each block is decoded about once per epoch.
+// The wanted rows are grouped by block, and whole blocks are decoded, since a compressed chunk costs the same
+// for one of its rows as for all. Decoded blocks are kept until newer ones need their memory.
+// train/sample_order.h draws samples from few blocks at a time, so that each block is decoded about once per
+// epoch.
 #pragma once
 
 #include <mpi.h>
@@ -20,7 +21,8 @@ namespace motley::io {
 
 class ShardReader final : public SampleReader {
  public:
-  // Local. `comm` says which rank this is. Keeps decoded blocks of up to `cache_rows` rows and one block more.
+  // Local. `comm` says which rank this is. Keeps decoded blocks of up to `cache_rows` rows and one block
+  // more.
   ShardReader(const RowSource& source, MPI_Comm comm, double timeout_s = 600,
               std::uint64_t cache_rows = default_cache_rows);
 

@@ -1,5 +1,5 @@
-// The tokens of a vocabulary as a trie over bytes, for greedy longest-match-first: one probe per byte of text,
-// whatever the number of tokens. Nodes are numbers and edges lie in an open-addressing hash table.
+// The tokens of a vocabulary as a trie over bytes, for greedy longest-match-first: one probe per byte of
+// text, whatever the number of tokens. Nodes are numbers and edges lie in an open-addressing hash table.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The BERT tokenizer: basic tokenizer and WordPiece. Its ids are those of Hugging Face's BertTokenizer, which is
-// the Rust library `tokenizers`, for every text: see docs/tokenizer.md for how that was compared, and for what
-// their older tokenizer in Python does differently.
+// The BERT tokenizer: basic tokenizer and WordPiece. Its ids are those of Hugging Face's BertTokenizer, which
+// is the Rust library `tokenizers`, for every text: see docs/tokenizer.md for how that was compared, and for
+// what their older tokenizer in Python does differently.
 #pragma once
 
 #include <array>

@@ -16,8 +16,8 @@ class WordCounts {
  public:
   static constexpr std::size_t default_max_words = 2'000'000;  // some 200 MB
 
-  // When there are more than `max_words` different words, the rarest are forgotten until half of that are left:
-  // memory is bounded, and a word that comes back is counted from 0 again.
+  // When there are more than `max_words` different words, the rarest are forgotten until half of that are
+  // left: memory is bounded, and a word that comes back is counted from 0 again.
   explicit WordCounts(bool lower_case, std::size_t max_words = default_max_words);
 
   void add(std::string_view utf8);

@@ -1,8 +1,7 @@
 // The basic tokenizer of BERT for one run of text (io/text_runs.h): cleans it, sets ideographs apart, strips
-// accents and lower-cases when the model is uncased, and cuts it into words and punctuation. Unicode is ICU's.
+// accents and lower-cases when the model is uncased, and cuts it into words and punctuation. Unicode is
+// ICU's.
 #pragma once
-
-#include <unicode/unorm2.h>
 
 #include <cstdint>
 #include <string>
@@ -10,6 +9,8 @@
 #include <vector>
 
 #include "io/character_classes.h"
+
+struct UNormalizer2;  // ICU's
 
 namespace motley::io {
 
@@ -36,13 +37,13 @@ class WordSplitter {
 
  private:
   struct Character {
-    UChar32 c;
+    std::int32_t c;
     std::uint8_t combining_class;
   };
   void clean(std::string_view run);
-  void append(UChar32 c);
-  void append_decomposed(UChar32 c);
-  void append_in_order(UChar32 c);
+  void append(std::int32_t c);
+  void append_decomposed(std::int32_t c);
+  void append_in_order(std::int32_t c);
   void cut();
 
   bool lower_case_;

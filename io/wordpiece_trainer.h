@@ -1,8 +1,9 @@
-// Learns a WordPiece vocabulary from counted words as Hugging Face's WordPieceTrainer does: every word begins as
-// its characters, those behind the first with "##" before them; then, again and again, the pair of neighbours
-// that is most frequent over all words becomes a token (byte-pair encoding: Sennrich et al., "Neural machine
-// translation of rare words with subword units", ACL 2016, algorithm 1). Pairs of the same frequency are taken
-// in the order in which their parts became tokens, so that the same words give the same vocabulary.
+// Learns a WordPiece vocabulary from counted words as Hugging Face's WordPieceTrainer does: every word begins
+// as its characters, those behind the first with "##" before them; then, again and again, the pair of
+// neighbours that is most frequent over all words becomes a token (byte-pair encoding: Sennrich et al.,
+// "Neural machine translation of rare words with subword units", ACL 2016, algorithm 1). Pairs of the same
+// frequency are taken in the order in which their parts became tokens, so that the same words give the same
+// vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct WordpieceOptions {
 
 class WordpieceTrainer {
  public:
-  // The tokens begin with [PAD] [UNK] [CLS] [SEP] [MASK], then come the characters in the order of Unicode, as
-  // words and then as pieces. Error(usage) when `size` has no room for these.
+  // The tokens begin with [PAD] [UNK] [CLS] [SEP] [MASK], then come the characters in the order of Unicode,
+  // as words and then as pieces. Error(usage) when `size` has no room for these.
   WordpieceTrainer(const std::vector<std::pair<std::string, std::uint64_t>>& words,
                    const WordpieceOptions& options);
 

@@ -117,20 +117,31 @@ struct Softmax {
   float log_sum_exp, inverse;
 };
 
-Softmax exponentiate(float* scores, const Keys& k) {
+Softmax exponentiate(float* scores, std::int64_t keys, const float* bias) {
   float highest = no_score;
 #pragma omp simd reduction(max : highest)
-  for (std::int64_t i = 0; i < k.keys; ++i) {
-    scores[i] += k.bias[i];
+  for (std::int64_t i = 0; i < keys; ++i) {
+    scores[i] += bias[i];
     highest = scores[i] > highest ? scores[i] : highest;
   }
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < k.keys; ++i) {
+  for (std::int64_t i = 0; i < keys; ++i) {
     scores[i] = vector_exp(scores[i] - highest);
     sum += scores[i];
   }
   return {highest + std::log(sum), 1.0f / sum};
+}
+
+// p = factor * scores, with dropout unless words is null.
+void weigh(float* scores, std::int64_t keys, float factor, DropRule rule, const std::uint32_t* words) {
+  if (words == nullptr) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < keys; ++i) scores[i] *= factor;
+  } else {
+#pragma omp simd
+    for (std::int64_t i = 0; i < keys; ++i) scores[i] = rule(words[i], scores[i] * factor);
+  }
 }
 
 struct Drop {
@@ -138,10 +149,10 @@ struct Drop {
   DropRule rule;
   std::int64_t seq;
 
-  bool none() const { return attention.dropout.probability == 0; }
-  // Random numbers of the first `keys` keys of one query.
+  // Random numbers of the first `keys` keys of one query; null when nothing is dropped.
   const std::uint32_t* words(std::int64_t sample, std::int64_t head, std::int64_t query, std::int64_t keys,
                              std::uint32_t* buffer) const {
+    if (attention.dropout.probability == 0) return nullptr;
     const auto slot = attention.dropout.first_slot + static_cast<std::uint32_t>(sample);
     return random_run(attention.dropout.key, slot, (head * seq + query) * seq, keys, buffer);
   }
@@ -181,16 +192,10 @@ void forward_head(const Sizes& s, const Place& place, const Drop& drop, const T*
     work.multiply({.transpose_b = true, .m = rows, .n = keys.keys, .k = s.dim}, q + first * s.dim, k, scores);
     for (std::int64_t r = 0; r < rows; ++r) {
       float* row = scores + r * keys.keys;
-      const Softmax softmax = exponentiate(row, keys);
+      const Softmax softmax = exponentiate(row, keys.keys, keys.bias);
       log_sum_exp[first + r] = softmax.log_sum_exp;
-      if (drop.none()) {
-#pragma omp simd
-        for (std::int64_t i = 0; i < keys.keys; ++i) row[i] *= softmax.inverse;
-      } else {
-        const std::uint32_t* words = drop.words(place.sample, place.head, first + r, keys.keys, random);
-#pragma omp simd
-        for (std::int64_t i = 0; i < keys.keys; ++i) row[i] = drop.rule(words[i], row[i] * softmax.inverse);
-      }
+      const std::uint32_t* words = drop.words(place.sample, place.head, first + r, keys.keys, random);
+      weigh(row, keys.keys, softmax.inverse, drop.rule, words);
     }
     work.multiply({.m = rows, .n = s.dim, .k = keys.keys}, scores, v, sums);
     store_rows(sums, rows, s.dim, 1.0f, context + first * s.heads * s.dim, s.heads * s.dim);
@@ -198,21 +203,21 @@ void forward_head(const Sizes& s, const Place& place, const Drop& drop, const T*
 }
 
 // scores -> probabilities p; dropped = dropout(p); the sum of dropped * ddropped over the keys.
-float probabilities_again(const Keys& k, const DropRule& rule, const std::uint32_t* words, float log_sum_exp,
-                          const float* ddropped, float* scores, float* dropped) {
+float probabilities_again(std::int64_t keys, const float* bias, DropRule rule, const std::uint32_t* words,
+                          float log_sum_exp, const float* ddropped, float* scores, float* dropped) {
   float sum = 0;
   if (words == nullptr) {
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < k.keys; ++i) {
-      const float p = vector_exp(scores[i] + k.bias[i] - log_sum_exp);
+    for (std::int64_t i = 0; i < keys; ++i) {
+      const float p = vector_exp(scores[i] + bias[i] - log_sum_exp);
       scores[i] = p;
       dropped[i] = p;
       sum += p * ddropped[i];
     }
   } else {
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < k.keys; ++i) {
-      const float p = vector_exp(scores[i] + k.bias[i] - log_sum_exp);
+    for (std::int64_t i = 0; i < keys; ++i) {
+      const float p = vector_exp(scores[i] + bias[i] - log_sum_exp);
       const float kept = rule(words[i], p);
       scores[i] = p;
       dropped[i] = kept;
@@ -253,9 +258,9 @@ void backward_head(const Sizes& s, const Place& place, const Drop& drop, const T
       float* p = scores + r * keys.keys;
       float* dp = ddropped + r * keys.keys;
       float* kept = dropped + r * keys.keys;
-      const std::uint32_t* words =
-          drop.none() ? nullptr : drop.words(place.sample, place.head, first + r, keys.keys, random);
-      const float sum = probabilities_again(keys, drop.rule, words, log_sum_exp[first + r], dp, p, kept);
+      const std::uint32_t* words = drop.words(place.sample, place.head, first + r, keys.keys, random);
+      const float sum =
+          probabilities_again(keys.keys, keys.bias, drop.rule, words, log_sum_exp[first + r], dp, p, kept);
 #pragma omp simd
       for (std::int64_t i = 0; i < keys.keys; ++i) p[i] = kept[i] * dp[i] - p[i] * sum;
     }

@@ -58,10 +58,18 @@ Moments moments(const float* x, std::int64_t width, double eps) {
   return {mean, static_cast<float>(1 / std::sqrt(variance + eps))};
 }
 
+template <class T>
+void normalize(const float* x, std::int64_t width, Moments m, const float* gamma, const float* beta, T* y) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < width; ++i) {
+    y[i] = from_float<T>((x[i] - m.mean) * m.rstd * gamma[i] + beta[i]);
+  }
+}
+
 // line = sum = dropout(x) + residual, as T holds it.
 template <class T>
-void add_row(const DropRule& rule, const std::uint32_t* words, const T* x, const T* residual,
-             std::int64_t width, float* line, T* sum) {
+void add_row(DropRule rule, const std::uint32_t* words, const T* x, const T* residual, std::int64_t width,
+             float* line, T* sum) {
   if (words == nullptr) {
 #pragma omp simd
     for (std::int64_t i = 0; i < width; ++i) line[i] = to_float(x[i]);
@@ -92,15 +100,19 @@ struct BackwardRow {
 
 // dsum and dx of one row, and its terms of dgamma and dbeta. `scaled` and `centred` are buffers.
 template <class T>
-void backward_row(const DropRule& rule, const std::uint32_t* words, const BackwardRow<T>& r,
-                  const float* gamma, std::int64_t width, float* scaled, float* centred, float* dgamma,
-                  float* dbeta) {
+void backward_row(DropRule rule, const std::uint32_t* words, const BackwardRow<T>& r, const float* gamma,
+                  std::int64_t width, float* scaled, float* centred, float* dgamma, float* dbeta) {
+  // Copies, which no store through a pointer can change: otherwise the loops are not vectorised.
+  const T* dy = r.dy;
+  const T* sum = r.sum;
+  T* dsum = r.dsum;
+  T* dx = r.dx;
   const float mean = r.mean, rstd = r.rstd;
   float sum_scaled = 0, sum_product = 0;
 #pragma omp simd reduction(+ : sum_scaled, sum_product)
   for (std::int64_t i = 0; i < width; ++i) {
-    const float gradient = to_float(r.dy[i]);
-    const float normal = (to_float(r.sum[i]) - mean) * rstd;
+    const float gradient = to_float(dy[i]);
+    const float normal = (to_float(sum[i]) - mean) * rstd;
     const float product = gradient * gamma[i];
     dgamma[i] += gradient * normal;
     dbeta[i] += gradient;
@@ -114,16 +126,16 @@ void backward_row(const DropRule& rule, const std::uint32_t* words, const Backwa
 #pragma omp simd
   for (std::int64_t i = 0; i < width; ++i) {
     const T rounded = from_float<T>(rstd * (scaled[i] - mean_scaled - centred[i] * mean_product));
-    r.dsum[i] = rounded;
+    dsum[i] = rounded;
     scaled[i] = to_float(rounded);
   }
-  if (r.dx == nullptr) return;
+  if (dx == nullptr) return;
   if (words == nullptr) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) r.dx[i] = from_float<T>(scaled[i]);
+    for (std::int64_t i = 0; i < width; ++i) dx[i] = from_float<T>(scaled[i]);
   } else {
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) r.dx[i] = from_float<T>(rule(words[i], scaled[i]));
+    for (std::int64_t i = 0; i < width; ++i) dx[i] = from_float<T>(rule(words[i], scaled[i]));
   }
 }
 
@@ -182,11 +194,7 @@ void CpuBackend::add_layer_norm_forward(const DropoutMask& mask, ConstView x, Co
         add_row(rule, row_words(mask, s, row, random), in + at, added == nullptr ? nullptr : added + at,
                 s.width, line, sums + at);
         const Moments m = moments(line, s.width, eps);
-        T* to = out + at;
-#pragma omp simd
-        for (std::int64_t i = 0; i < s.width; ++i) {
-          to[i] = from_float<T>((line[i] - m.mean) * m.rstd * g[i] + b[i]);
-        }
+        normalize(line, s.width, m, g, b, out + at);
         means[row] = m.mean;
         rstds[row] = m.rstd;
       }

@@ -13,7 +13,8 @@ using onednn::Tag;
 constexpr std::int64_t product_key = 100;  // apart from the operations of convolutions
 
 struct Prepared : PreparedPrimitive {
-  dnnl::matmul primitive;
+  dnnl::primitive primitive;
+  int a_is = DNNL_ARG_SRC, b_is = DNNL_ARG_WEIGHTS, c_is = DNNL_ARG_DST;
   Desc a, b, bias, c, scratchpad;
 };
 
@@ -21,7 +22,13 @@ dnnl::memory::data_type type_of(DType type) {
   return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-std::unique_ptr<Prepared> prepare(const Product& p, bool bias) {
+template <class Descriptor, class Primitive>
+void set(Prepared& made, const Descriptor& descriptor, const Primitive& primitive) {
+  made.primitive = primitive;
+  made.scratchpad = descriptor.scratchpad_desc();
+}
+
+std::unique_ptr<Prepared> prepare_matmul(const Product& p, bool bias) {
   auto made = std::make_unique<Prepared>();
   made->a = Desc({p.m, p.k}, type_of(p.in), p.transpose_a ? Tag::ba : Tag::ab);
   made->b = Desc({p.k, p.n}, type_of(p.in), p.transpose_b ? Tag::ba : Tag::ab);
@@ -34,9 +41,40 @@ std::unique_ptr<Prepared> prepare(const Product& p, bool bias) {
     attr.set_post_ops(sum);
   }
   const auto descriptor = onednn::matmul_descriptor(made->a, made->b, made->bias, made->c, attr);
-  made->primitive = dnnl::matmul(descriptor);
-  made->scratchpad = descriptor.scratchpad_desc();
+  set(*made, descriptor, dnnl::matmul(descriptor));
   return made;
+}
+
+// The gradient of a linear layer's weights: a is dy [k, m], b is x [k, n].
+std::unique_ptr<Prepared> prepare_weight_gradient(const Product& p) {
+  auto made = std::make_unique<Prepared>();
+  made->a_is = DNNL_ARG_DIFF_DST, made->b_is = DNNL_ARG_SRC, made->c_is = DNNL_ARG_DIFF_WEIGHTS;
+  made->a = Desc({p.k, p.m}, type_of(p.in), Tag::ab);
+  made->b = Desc({p.k, p.n}, type_of(p.in), Tag::ab);
+  made->c = Desc({p.m, p.n}, type_of(p.out), Tag::ab);
+  const auto descriptor =
+      onednn::inner_product_weights_descriptor(made->b, made->c, made->a, onednn::attributes());
+  set(*made, descriptor, dnnl::inner_product_backward_weights(descriptor));
+  return made;
+}
+
+// The gradient of a linear layer's input: a is dy [m, k], b the weights [k, n].
+std::unique_ptr<Prepared> prepare_input_gradient(const Product& p) {
+  auto made = std::make_unique<Prepared>();
+  made->a_is = DNNL_ARG_DIFF_DST, made->b_is = DNNL_ARG_WEIGHTS, made->c_is = DNNL_ARG_DIFF_SRC;
+  made->a = Desc({p.m, p.k}, type_of(p.in), Tag::ab);
+  made->b = Desc({p.k, p.n}, type_of(p.in), Tag::ab);
+  made->c = Desc({p.m, p.n}, type_of(p.out), Tag::ab);
+  const auto descriptor =
+      onednn::inner_product_data_descriptor(made->c, made->b, made->a, onednn::attributes());
+  set(*made, descriptor, dnnl::inner_product_backward_data(descriptor));
+  return made;
+}
+
+// oneDNN's inner product is 5 to 30 % faster than its matmul where it applies.
+std::unique_ptr<Prepared> prepare(const Product& p, bool bias) {
+  if (p.accumulate || bias || p.transpose_b) return prepare_matmul(p, bias);
+  return p.transpose_a ? prepare_weight_gradient(p) : prepare_input_gradient(p);
 }
 
 std::int64_t rounded(std::int64_t floats) {
@@ -116,9 +154,9 @@ void CpuBackend::multiply(const char* operation, const Product& p, const void* a
                            bias != nullptr};
     auto& prepared = primitives_.find_or_make<Prepared>(key, [&] { return prepare(p, bias != nullptr); });
     std::unordered_map<int, dnnl::memory> args{
-        {DNNL_ARG_SRC, onednn::bind(prepared.a, a)},
-        {DNNL_ARG_WEIGHTS, onednn::bind(prepared.b, b)},
-        {DNNL_ARG_DST, onednn::bind(prepared.c, c)},
+        {prepared.a_is, onednn::bind(prepared.a, a)},
+        {prepared.b_is, onednn::bind(prepared.b, b)},
+        {prepared.c_is, onednn::bind(prepared.c, c)},
         {DNNL_ARG_SCRATCHPAD, onednn::bind(prepared.scratchpad, scratch(prepared.scratchpad.get_size()))}};
     if (bias != nullptr) args.emplace(DNNL_ARG_BIAS, onednn::bind(prepared.bias, bias));
     dnnl::stream stream(onednn::engine());

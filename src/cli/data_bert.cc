@@ -98,7 +98,7 @@ void check(const OptionSet& set, BertOptions& options) {
   io::BertDataOptions& data = options.data;
   check_range("max-seq-length", static_cast<double>(data.max_sequence), 8, 65536);
   check_range("short-seq-prob", data.short_sequence_probability, 0, 1);
-  check_range("dupe-factor", static_cast<double>(data.dupe_factor), 1, 1000);
+  check_range("dupe-factor", static_cast<double>(data.dupe_factor), 1, 100);
   check_range("compression", static_cast<double>(options.compression), 0, 9);
   check_range("shard-bytes", static_cast<double>(options.shard_bytes),
               static_cast<double>(io::DocumentPieces::min_piece_bytes), 1 << 30);

@@ -19,8 +19,8 @@
 namespace motley::cli {
 namespace {
 
-// Blocks that each rank packs before the ranks compare notes: a rank that fails is noticed soon, and no rank waits
-// long for another.
+// Blocks that each rank packs before the ranks compare notes: a rank that fails is noticed soon, and no rank
+// waits long for another.
 constexpr std::size_t blocks_per_round = 16;
 
 struct PackOptions {
@@ -36,7 +36,8 @@ void declare(OptionSet& set, PackOptions& options) {
   set.add("out", &options.out, "HDF5 file to write");
 }
 
-// How far packing is, on standard output of rank 0: on a terminal one line, redrawn; elsewhere a line now and then.
+// How far packing is, on standard output of rank 0: on a terminal one line, redrawn; elsewhere a line now and
+// then.
 class PackProgress {
  public:
   PackProgress(bool shown, std::uint64_t total) : shown_(shown), total_(total) {}

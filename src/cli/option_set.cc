@@ -26,6 +26,8 @@ const std::pair<const char*, const char*> not_needed[] = {
     {"device-id", "every rank finds its own device"},
     {"local-rank", "every rank finds its own device"},
     {"num-workers", "one reader thread per rank stays a window ahead"},
+    {"lr-scheduler", "the rate always follows a warm-up and a polynomial decay"},
+    {"fast-stat-sync", "losses and counts are always summed over ranks"},
     {"ddp-backend", "gradients are always summed in overlapping buckets"},
 };
 

@@ -11,7 +11,8 @@ namespace {
 void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared) {
   set.group("data");
   add_data_options(set, options.data);
-  set.add("train-subset", &options.data.train_subset, "train on DIR/<this>.h5");
+  set.add("train-subset", &options.data.train_subset,
+          "train on DIR/<this>.h5; for BERT also on the shards in DIR/<this>");
   set.add("valid-subset", &options.data.valid_subsets,
           "judge on DIR/<this>.h5, several with commas between them");
   set.add("validate-interval", &options.data.validate_interval, "judge every this many epochs; 0: never");

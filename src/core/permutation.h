@@ -12,8 +12,8 @@ namespace motley {
 
 class KeyedPermutation {
  public:
-  // A permutation of [0, size) that depends on (seed, epoch, stream) alone; size >= 1 and < 2^62. Streams, below
-  // 2^53, are for those who need several permutations of one epoch.
+  // A permutation of [0, size) that depends on (seed, epoch, stream) alone; size >= 1 and < 2^62. Streams,
+  // below 2^53, are for those who need several permutations of one epoch.
   KeyedPermutation(std::uint64_t size, std::uint64_t seed, std::uint32_t epoch, std::uint64_t stream = 0);
 
   std::uint64_t size() const { return size_; }

@@ -105,6 +105,9 @@ void expect_bert(const std::string& task, const char* option, bool given) {
 
 void check_model(const ModelOptions& model, const std::string& task) {
   const ModelOptions unset;
+  if (model.precision == "fp16") {
+    fail(ExitCode::usage, "--precision fp16 needs a GPU, and this version has none; expected fp32 or bf16");
+  }
   expect_one_of("precision", model.precision, std::array{"fp32", "bf16"});
   expect_one_of("masking", model.masking, std::array{"static", "dynamic"});
   expect_bert(task, "config-file", !model.config_file.empty());

@@ -1,6 +1,6 @@
 // Rank 0 plans, everybody reads (law 6). A window is up to W consecutive steps of one epoch. For each, rank 0
-// draws the sample ids of the global batch from the shuffled order (train/sample_order.h), divides its slots into shares, and
-// scatters to every rank the slots and ids that are its own.
+// draws the sample ids of the global batch from the shuffled order (train/sample_order.h), divides its slots
+// into shares, and scatters to every rank the slots and ids that are its own.
 //
 // The global batch of a step depends on (seed, epoch, position in the epoch) alone (law 1).
 #pragma once

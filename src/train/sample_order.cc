@@ -18,8 +18,8 @@ std::uint64_t parts_of(std::uint64_t pool_rows) {
   return std::bit_floor(std::clamp<std::uint64_t>(pool_rows / fewest_rows_per_part, 1, most_parts));
 }
 
-// The order in which parts are visited, 0 8 4 12 ... of 16: of few parts that follow each other in it, too, every
-// half and quarter of the pool has about its share.
+// The order in which parts are visited, 0 8 4 12 ... of 16: of few parts that follow each other in it, too,
+// every half and quarter of the pool has about its share.
 std::uint64_t bits_reversed(std::uint64_t value, std::uint64_t parts) {
   std::uint64_t reversed = 0;
   for (std::uint64_t bit = 1; bit < parts; bit <<= 1)
@@ -72,9 +72,9 @@ std::uint64_t SampleOrder::pool_size(std::size_t pool) const {
   return pools_[pool + 1].first_place - pools_[pool].first_place;
 }
 
-// Which row of the pool, counted through its blocks, stands at `place` (counted from the pool's first). The pool
-// is cut into parts of equal length, or one row more; each run of as many places visits them all, and takes the
-// next row of each part's own permutation.
+// Which row of the pool, counted through its blocks, stands at `place` (counted from the pool's first). The
+// pool is cut into parts of equal length, or one row more; each run of as many places visits them all, and
+// takes the next row of each part's own permutation.
 std::uint64_t SampleOrder::position_in_pool(std::size_t pool, std::uint64_t place) const {
   const std::uint64_t rows = pool_size(pool), parts = parts_of(rows), run = place / parts;
   const auto begin = [&](std::uint64_t part) { return part * rows / parts; };
@@ -123,7 +123,8 @@ std::vector<std::uint64_t> SampleOrder::step(int epoch, std::uint64_t first, std
   for (std::uint64_t i = 0; i < count; ++i) {
     while (first + i >= pools_[pool + 1].first_place) ++pool;
     const std::uint64_t position = position_in_pool(pool, first + i - pools_[pool].first_place);
-    // A step that ends one pool and begins the next is sorted by parts of pools, too: no rank gets all of either.
+    // A step that ends one pool and begins the next is sorted by parts of pools, too: no rank gets all of
+    // either.
     drawn[i] = {(position << 20) / pool_size(pool), pool, position};
   }
   std::sort(drawn.begin(), drawn.end());

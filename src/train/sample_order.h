@@ -1,17 +1,19 @@
-// In which order an epoch goes through the samples. A pure function of (seed, epoch, place) and of how the data
-// set is laid out, never of ranks and shares (law 1): place p of the epoch is a sample whoever computes it.
+// In which order an epoch goes through the samples. A pure function of (seed, epoch, place) and of how the
+// data set is laid out, never of ranks and shares (law 1): place p of the epoch is a sample whoever computes
+// it.
 //
 // A file whose rows are read one by one is shuffled as a whole, by a keyed permutation of its rows.
 //
-// Shards that have to be decoded block by block are shuffled in two stages, so that each block is decoded once
-// per epoch: the blocks of all shards are permuted, and taken in that order into pools of at least `pool_rows`
-// rows; the rows of a pool are permuted among themselves. (The stages are those of a shuffle buffer over
-// shuffled files; permutations instead of a buffer make every place of the order computable without the ones
-// before it.) Within a pool, places are spread evenly: K <= 64 places that follow each other have one row from
-// each K-th of the pool, so that a batch is a stratified sample of it.
+// Shards that have to be decoded block by block are shuffled in two stages, so that each block is decoded
+// once per epoch: the blocks of all shards are permuted, and taken in that order into pools of at least
+// `pool_rows` rows; the rows of a pool are permuted among themselves. (The stages are those of a shuffle
+// buffer over shuffled files; permutations instead of a buffer make every place of the order computable
+// without the ones before it.) Within a pool, places are spread evenly: K <= 64 places that follow each other
+// have one row from each K-th of the pool, so that a batch is a stratified sample of it.
 //
-// A step takes the next B places and sorts them by where in their pool they lie. So the slots of a rank, which
-// are neighbours, come from its own part of each pool's blocks, and a rank decodes about its share of them.
+// A step takes the next B places and sorts them by where in their pool they lie. So the slots of a rank,
+// which are neighbours, come from its own part of each pool's blocks, and a rank decodes about its share of
+// them.
 #pragma once
 
 #include <cstdint>

@@ -44,13 +44,14 @@ class Task {
   virtual ~Task() = default;
   virtual std::string name() const = 0;
 
-  // Whether --data has this subset, on this rank alone; Error(input) when --data is nothing that could have any.
+  // Whether --data has this subset, on this rank alone; Error(input) when --data is nothing that could have
+  // any.
   virtual bool has_subset(const DataOptions& data, const std::string& subset) const = 0;
-  // Describes the data of a subset, on this rank alone; Error(input) when it is not there, or not what this task
-  // trains on.
+  // Describes the data of a subset, on this rank alone; Error(input) when it is not there, or not what this
+  // task trains on.
   virtual io::RowSource open(const DataOptions& data, const std::string& subset) const = 0;
-  // Looks at the contents of rows [first, first + count) before training begins, on this rank alone; Error(input)
-  // naming the row. BERT records are checked when they are read instead (io/bert_check.h).
+  // Looks at the contents of rows [first, first + count) before training begins, on this rank alone;
+  // Error(input) naming the row. BERT records are checked when they are read instead (io/bert_check.h).
   virtual void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const = 0;
 
   // Told of every data set that is opened, on every rank and before allocate().

@@ -89,6 +89,7 @@ void Trainer::build() {
   double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
   world_.all_reduce_max(crowding, "how crowded the hosts are");
   crowded_ = crowding[0] > 1;
+  warn_of_slow_precision();
   const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
   max_micro_batch_ =
       std::min({options_.batch.max_sentences, batch, static_cast<std::int64_t>(train_data_.source.rows)});
@@ -107,6 +108,15 @@ void Trainer::build() {
   const std::size_t elements = task_->parameters().arena_elements();
   reducer_ = std::make_unique<comm::GradientReducer>(world_, elements,
                                                      bucket_bytes(options_.bucket_cap_mb, elements));
+}
+
+void Trainer::warn_of_slow_precision() const {
+  if (options_.model.precision != "bf16") return;
+  double ranks[] = {backend_->device().bf16_native ? 0.0 : 1.0};
+  world_.all_reduce_sum(ranks, "which ranks multiply bfloat16");
+  if (world_.rank() != 0 || ranks[0] == 0) return;
+  log::warn("--precision bf16 saves memory on {} of {} rank(s), but no time: they multiply float32 faster",
+            ranks[0], world_.size());
 }
 
 void Trainer::start_or_continue() {

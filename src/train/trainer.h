@@ -60,6 +60,7 @@ class Trainer {
  private:
   void open_train_data();
   void build();
+  void warn_of_slow_precision() const;
   void start_or_continue();
   void open_outputs();
   // waited_s: what planning and reading of the window cost before its first step.

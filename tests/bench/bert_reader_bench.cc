@@ -2,9 +2,9 @@
 //
 //   mpirun -n 2 bert_reader_bench [DIRECTORY]     (default: the directory for temporary files)
 //
-// shards: gzip, chunks of 1563 x 8, as HetSeq's are, in the order of a training epoch; against HDF5 reading the same
-// shards front to back, whole, and doing nothing with them. packed: rows at random; against one pread per row.
-// Every value is compared with what was written.
+// shards: gzip, chunks of 1563 x 8, as HetSeq's are, in the order of a training epoch; against HDF5 reading
+// the same shards front to back, whole, and doing nothing with them. packed: rows at random; against one
+// pread per row. Every value is compared with what was written.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <mpi.h>

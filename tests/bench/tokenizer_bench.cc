@@ -1,8 +1,8 @@
 // The tokenizer alone, on one thread: tests/bench/tokenizer.py drives it and Hugging Face's in turn, and
 // tests/golden/tokenizer_fuzz.py compares the ids.
 //
-//   tokenizer_bench time VOCAB CASED TEXT    encodes the lines of TEXT; prints seconds, lines, bytes and tokens
-//   tokenizer_bench ids VOCAB CASED TEXT     prints the ids of each line on a line
+//   tokenizer_bench time VOCAB CASED TEXT   encodes the lines of TEXT; prints seconds, lines, bytes, tokens
+//   tokenizer_bench ids VOCAB CASED TEXT    prints the ids of each line on a line
 #include <chrono>
 #include <cstdio>
 #include <exception>

@@ -1,5 +1,5 @@
-// motley data bert as its users meet it: the same bytes from any number of ranks, the published statistics, memory that
-// does not grow with the corpus, and one sentence for what is wrong.
+// motley data bert as its users meet it: the same bytes from any number of ranks, the published statistics,
+// memory that does not grow with the corpus, and one sentence for what is wrong.
 #include <gtest/gtest.h>
 #include <hdf5.h>
 #include <signal.h>
@@ -277,7 +277,7 @@ TEST_F(DataBert, options_out_of_range_are_said) {
       {{"--masking", "dynamic"}, {"--masking is \"dynamic\"; expected static or none"}},
       {{"--masking", "none", "--whole-word"}, {"--whole-word", "--masking none"}},
       {{"--max-sequence-length", "64"}, {"did you mean --max-seq-length?"}}};
-  for (const auto& [options, words] : wrong) expect_failure(make(2, good, options), 2, words);
+  for (const auto& [options, words] : wrong) expect_failure(make(1, good, options), 2, words);
   expect_failure(test::run_motley(2, {"data", "bert", "--dict", dict, "--out", out.string()}), 2,
                  {"--input"});
   expect_failure(test::run_motley(2, {"data", "bert", "--input", good, "--out", out.string()}), 2,

@@ -156,7 +156,7 @@ TEST(BertPairs, sentences_that_are_too_long_lose_tokens_at_both_ends) {
   EXPECT_TRUE(front && back);
 }
 
-// --- Shards -----------------------------------------------------------------------------------------------------
+// --- Shards -----------------------------------------------------------------------------------------------
 
 template <class T>
 std::vector<T> read_column(const std::string& path, const char* name, hid_t type) {
@@ -290,7 +290,7 @@ TEST_F(Shard, that_cannot_be_written_is_said_and_leaves_nothing) {
   EXPECT_EQ(bytes_of(path), bytes) << "a file that was there is left alone";
 }
 
-// --- From text to a shard ------------------------------------------------------------------------------------------
+// --- From text to a shard ---------------------------------------------------------------------------------
 
 class BertData : public Shard {
  protected:

@@ -4,6 +4,7 @@
 
 #include "bert_files.h"
 #include "core/files.h"
+#include "io/bert_shard_header.h"
 #include "support/paths.h"
 
 namespace motley::io {

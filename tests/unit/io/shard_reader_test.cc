@@ -21,8 +21,8 @@ namespace {
 constexpr double timeout_s = 60;
 constexpr BertLimits limits{test::bert_vocabulary, 2, 512};
 
-// A set of shards of unequal lengths: 3000 + 1 + 2500 + 1024 rows, in blocks of 1024, 1 and 1250. Each rank makes
-// its own, so that ranks have nothing to wait for.
+// A set of shards of unequal lengths: 3000 + 1 + 2500 + 1024 rows, in blocks of 1024, 1 and 1250. Each rank
+// makes its own, so that ranks have nothing to wait for.
 class ShardReaderOn : public ::testing::Test {
  protected:
   ShardReaderOn() {

@@ -100,8 +100,8 @@ TEST(SampleOrder, seeds_and_epochs_give_other_orders_and_ones_of_their_own) {
   EXPECT_LT(same(first, epoch_of(options, 1, 1)), 10);
 }
 
-// What a full shuffle would do by chance, give or take; rows in the order of the file, or whole blocks one after
-// the other, are far off in all three.
+// What a full shuffle would do by chance, give or take; rows in the order of the file, or whole blocks one
+// after the other, are far off in all three.
 TEST(SampleOrder, neighbours_come_from_everywhere_in_the_pool) {
   const OrderOptions options = large();
   const std::vector<std::uint64_t> order = epoch_of(options, 1, 1);
@@ -124,7 +124,8 @@ TEST(SampleOrder, neighbours_come_from_everywhere_in_the_pool) {
   EXPECT_GT(static_cast<double>(distinct) / static_cast<double>(groups), 44.0);
 }
 
-// Where the samples of a block stand within their pool: a chi-squared test of uniformity over tenths of the pool.
+// Where the samples of a block stand within their pool: a chi-squared test of uniformity over tenths of the
+// pool.
 TEST(SampleOrder, the_samples_of_a_block_are_spread_over_its_pool) {
   const OrderOptions options = sharded(std::vector<ShardSize>(10, {1000, 100}), 10000);  // one pool
   std::map<std::uint64_t, std::vector<double>> tenths;
@@ -146,8 +147,8 @@ TEST(SampleOrder, the_samples_of_a_block_are_spread_over_its_pool) {
             1100.0);  // 900 degrees of freedom, and a little less because places are spread evenly
 }
 
-// The point of it: ranks share the decoding. Every block is decoded by about one rank, whatever the shares, where
-// unsorted steps would have every rank decode every block.
+// The point of it: ranks share the decoding. Every block is decoded by about one rank, whatever the shares,
+// where unsorted steps would have every rank decode every block.
 void expect_little_decoded_twice(const std::vector<double>& weights, std::int64_t batch,
                                  double most_per_block) {
   const OrderOptions options = large();

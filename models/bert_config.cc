@@ -65,6 +65,11 @@ class Fields {
     }
   }
 
+  void off(const char* key) const {
+    if (has(key) && json_[key] != false)
+      fail(code_, "{}: \"{}\" is {}; expected false", where_, key, json_[key].dump());
+  }
+
   Activation activation(const char* key) const {
     if (!has(key)) return Activation::gelu;
     std::string list;
@@ -88,6 +93,7 @@ BertConfig parse_bert_config(const Json& json, const std::string& where, ExitCod
   BertConfig config;
   fields.text("model_type", "bert");
   fields.text("position_embedding_type", "absolute");
+  fields.off("is_decoder");
   fields.size("vocab_size", true, &config.vocab_size, 2);
   fields.size("hidden_size", true, &config.hidden_size);
   fields.size("num_hidden_layers", true, &config.layers);

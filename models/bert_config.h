@@ -33,7 +33,7 @@ struct BertConfig {
 // Reads bert_config.json or config.json. What is not there has BERT's default, but the sizes that a network is
 // made of must be there: vocab_size, hidden_size, num_hidden_layers, num_attention_heads and
 // intermediate_size. Throws Error(code) that names the file, the key, and what was expected; a network that is
-// not BERT ("model_type", positions other than absolute) is one.
+// not BERT's encoder ("model_type", positions other than absolute, "is_decoder") is one.
 BertConfig read_bert_config(const std::filesystem::path& path, ExitCode code = ExitCode::input);
 BertConfig parse_bert_config(const Json& json, const std::string& where, ExitCode code);
 

@@ -13,7 +13,7 @@ void add_data_options(OptionSet& set, train::DataOptions& options) {
 
 void add_model_options(OptionSet& set, train::ModelOptions& options) {
   set.add("config-file", &options.config_file,
-          "bert_config.json; without it the config.json of --init-from or of the checkpoint");
+          "bert_config.json; without it the config.json of the checkpoint, or of --init-from");
   set.add("dict", &options.dict, "vocab.txt; goes into checkpoints, and --masking dynamic needs it");
   set.add("precision", &options.precision,
           "fp32, or bf16: activations and products in bfloat16, parameters and sums in float32");

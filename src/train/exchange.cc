@@ -111,6 +111,18 @@ void write_out(const fs::path& out, const std::vector<io::SafetensorsEntry>& ten
   rename_durably(tree.path(), out, code);
 }
 
+// The checkpoint of step 0; when it cannot be written, no new directory stays.
+fs::path write_first(const fs::path& save_dir, const checkpoint::Contents& contents) {
+  std::error_code error;
+  const bool is_new = !fs::exists(save_dir, error);
+  try {
+    return checkpoint::write(save_dir, 0, contents);
+  } catch (const Error&) {
+    if (is_new) fs::remove(save_dir, error);
+    throw;
+  }
+}
+
 }  // namespace
 
 fs::path import_model(const ImportOptions& options) {
@@ -140,7 +152,7 @@ fs::path import_model(const ImportOptions& options) {
   contents.trainer["imported_from"] = source.path.string();
   // Kept as the end of an epoch is.
   contents.trainer["kind"] = checkpoint::kind_text({0, true, false});
-  const fs::path written = checkpoint::write(options.save_dir, 0, contents);
+  const fs::path written = write_first(options.save_dir, contents);
   log::info("{}: {} parameters of {}{}", written.string(), store.count(), source.path.string(),
             absent_text(absent));
   return written;

@@ -62,6 +62,7 @@ TEST(BertConfig, names_the_key_that_is_wrong) {
   EXPECT_NE(with("layer_norm_eps", "small").find("\"layer_norm_eps\" is \"small\""), std::string::npos);
   EXPECT_NE(with("model_type", "gpt2").find("expected \"bert\""), std::string::npos);
   EXPECT_NE(with("position_embedding_type", "relative_key").find("expected \"absolute\""), std::string::npos);
+  EXPECT_NE(with("is_decoder", true).find("\"is_decoder\" is true; expected false"), std::string::npos);
   EXPECT_NE(with("pad_token_id", 100).find("\"pad_token_id\" is 100"), std::string::npos);
   Json missing = base();
   missing.erase("vocab_size");

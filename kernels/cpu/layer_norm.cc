@@ -28,7 +28,7 @@ Sizes sizes_of(const char* operation, const char* argument, const ConstView& x) 
 // Buffers of one thread, in float32s.
 struct RowBuffers {
   explicit RowBuffers(std::int64_t width)
-      : row(ceil_div(width, 16) * 16), random(ceil_div(width, 16) * 16 + 80) {}
+      : row(ceil_div(width, 16) * 16), random(ceil_div(random_run_room(width), 16) * 16) {}
   std::int64_t row, random;
 
   std::int64_t floats(std::int64_t rows) const { return rows * row + random; }
@@ -175,7 +175,7 @@ void CpuBackend::add_layer_norm_forward(const DropoutMask& mask, ConstView x, Co
   const RowBuffers room(s.width);
   const std::int64_t blocks = ceil_div(s.rows(), row_block);
   auto* buffers =
-      reinterpret_cast<float*>(scratch(static_cast<std::size_t>(blocks * room.floats(1)) * sizeof(float)));
+      reinterpret_cast<float*>(scratch(static_cast<std::size_t>(threads() * room.floats(1)) * sizeof(float)));
   const float* g = gamma.as<float>();
   const float* b = beta.as<float>();
   float* means = mean.as<float>();
@@ -186,8 +186,8 @@ void CpuBackend::add_layer_norm_forward(const DropoutMask& mask, ConstView x, Co
     const T* added = residual.empty() ? nullptr : residual.as<T>();
     T* sums = sum.as<T>();
     T* out = y.as<T>();
-    parallel_for(threads(), blocks, [&](std::int64_t block) {
-      float* line = buffers + block * room.floats(1);
+    parallel_for_threads(threads(), blocks, [&](std::int64_t block, int thread) {
+      float* line = buffers + thread * room.floats(1);
       auto* random = reinterpret_cast<std::uint32_t*>(line + room.row);
       for (std::int64_t row = block * row_block; row < std::min(s.rows(), (block + 1) * row_block); ++row) {
         const std::int64_t at = row * s.width;
@@ -217,10 +217,10 @@ void CpuBackend::add_layer_norm_backward(const DropoutMask& mask, ConstView dy, 
   check_view(name, "dbeta", dbeta, DType::f32, Shape{s.width});
   const DropRule rule = drop_rule(name, mask);
   const RowBuffers room(s.width);
-  // Per block: partial dgamma, partial dbeta, two rows, random numbers.
-  const std::int64_t blocks = ceil_div(s.rows(), row_block), stride = room.floats(4);
-  auto* buffers =
-      reinterpret_cast<float*>(scratch(static_cast<std::size_t>(blocks * stride) * sizeof(float)));
+  // Per block: partial dgamma and dbeta. Per thread: two rows, random numbers.
+  const std::int64_t blocks = ceil_div(s.rows(), row_block), stride = 2 * room.row;
+  auto* buffers = reinterpret_cast<float*>(
+      scratch(static_cast<std::size_t>(blocks * stride + threads() * room.floats(2)) * sizeof(float)));
   const float* g = gamma.as<float>();
   const float* means = mean.as<float>();
   const float* rstds = rstd.as<float>();
@@ -230,9 +230,9 @@ void CpuBackend::add_layer_norm_backward(const DropoutMask& mask, ConstView dy, 
     const T* sums = sum.as<T>();
     T* out = dsum.as<T>();
     T* dropped = dx.empty() ? nullptr : dx.as<T>();
-    parallel_for(threads(), blocks, [&](std::int64_t block) {
+    parallel_for_threads(threads(), blocks, [&](std::int64_t block, int thread) {
       float* partial = buffers + block * stride;
-      float* rows = partial + 2 * room.row;
+      float* rows = buffers + blocks * stride + thread * room.floats(2);
       auto* random = reinterpret_cast<std::uint32_t*>(rows + 2 * room.row);
       std::fill_n(partial, 2 * room.row, 0.0f);
       for (std::int64_t row = block * row_block; row < std::min(s.rows(), (block + 1) * row_block); ++row) {

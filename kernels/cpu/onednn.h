@@ -140,7 +140,8 @@ inline auto matmul_descriptor(const Desc& a, const Desc& b, const Desc& bias, co
 #endif
 }
 
-// A fully connected layer, src [n, in] and weights [out, in]; its forward descriptor is only a hint to the others.
+// A fully connected layer, src [n, in] and weights [out, in]; its forward descriptor is only a hint to the
+// others.
 inline auto inner_product_descriptor(const Desc& src, const Desc& weights, const Desc& dst) {
   using Op = dnnl::inner_product_forward;
   constexpr auto kind = dnnl::prop_kind::forward_training;

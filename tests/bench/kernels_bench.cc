@@ -7,7 +7,7 @@
 //   bound     what this machine does at best, timed in turn with the operation: a 1024^3 sgemm (GFLOP/s),
 //             or a copy that moves as many bytes (GB/s)
 //   ratio     achieved / bound
-//   correct   the result agrees with the one of a single-threaded backend to 1e-4 of its norm (bfloat16: 1e-2)
+//   correct   the result agrees with that of a single-threaded backend to 1e-4 of its norm (bfloat16: 1e-2)
 #include <dnnl.h>
 #include <fmt/format.h>
 #include <omp.h>

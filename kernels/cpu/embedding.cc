@@ -86,7 +86,10 @@ void CpuBackend::scatter_add_rows(const RowGroups& groups, ConstView dy, View x)
   const std::int64_t count = groups.rows.shape[0], width = dy.shape[1];
   check_view(name, "groups.starts", groups.starts, DType::i32, Shape{count + 1});
   check_rank(name, "groups.sources", groups.sources, DType::i32, 1);
-  MOTLEY_CHECK(dy.shape[0] >= groups.sources.shape[0]);  // indices may have been skipped
+  if (dy.shape[0] < groups.sources.shape[0]) {  // there may be more: indices can be skipped
+    fail(ExitCode::internal, "{}: dy has {} rows, but there are {} sources", name, dy.shape[0],
+         groups.sources.shape[0]);
+  }
   check_view(name, "x", x, x.dtype, Shape{x.shape[0], width});
   if (x.dtype != DType::f32) check_dtype(name, "x", x, dy.dtype);
   const std::int32_t* rows = groups.rows.as<std::int32_t>();

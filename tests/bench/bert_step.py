@@ -6,9 +6,8 @@
 Needs PyTorch and transformers. A step is forward, backward, clipping of the gradient norm and AdamW, with dropout 0.1. The peer is
 BertForPreTraining with SDPA attention; "masked" is the same model with its head applied to the masked positions only, as Motley does
 (Hugging Face applies it to all). In bfloat16 the faster of autocast and a bfloat16 model is the peer; the latter has no float32 weights.
-Prints one line of JSON per case: the medians over the rounds of milliseconds of processor time per step, and ratios (above 1:
-Motley is faster). Processor time is what counts on a busy machine; on one thread it is the time on an idle one. peak_mib is the
-most memory that the process held.
+Prints one line of JSON per case: the medians over the rounds of milliseconds per step on the clock, and ratios (above 1: Motley is
+faster); cpu_ratio is the same of processor time, for a machine that is busy. peak_mib is the most memory that the process held.
 """
 import json
 import os
@@ -101,22 +100,25 @@ def bench(threads, program):
                 variants[kind + "_masked"] = kind + "_masked"
             sides = {name: Side([program, str(threads)] if name == "motley" else
                                 [sys.executable, __file__, "--peer", str(threads)], environment) for name in variants}
-            times, memory = {name: [] for name in variants}, {}
+            times, cpu, memory = {name: [] for name in variants}, {name: [] for name in variants}, {}
             for name, side in sides.items():
                 side.steps(f"{case} 1 {variants[name]}".strip())
             for _ in range(ROUNDS):
                 for name, side in sides.items():
                     answer = side.steps(f"{case} 1 {variants[name]}".strip())
-                    times[name].append(answer["cpu_ms"])
+                    times[name].append(answer["ms"])
+                    cpu[name].append(answer["cpu_ms"])
                     memory[name] = answer["peak_mib"]
             for side in sides.values():
                 side.close()
             ms = {name: round(statistics.median(values), 1) for name, values in times.items()}
+            cpu = {name: statistics.median(values) for name, values in cpu.items()}
             whole = [name for name in ms if name != "motley" and "masked" not in name]
             masked = [name for name in ms if "masked" in name]
             print(json.dumps({"bench": "bert-base training step", "threads": threads, "batch": batch, "seq": seq,
-                              "precision": precision, "cpu_ms": ms, "peak_mib": memory,
+                              "precision": precision, "ms": ms, "peak_mib": memory,
                               "ratio": round(min(ms[n] for n in whole) / ms["motley"], 2),
+                              "cpu_ratio": round(min(cpu[n] for n in whole) / cpu["motley"], 2),
                               "ratio_masked": round(min(ms[n] for n in masked) / ms["motley"], 2)}), flush=True)
 
 

@@ -89,10 +89,10 @@ TEST_P(RowsTest, wrong_arguments_are_refused_by_name) {
         backend->embedding_forward(x, zeros({3, 3}), x, ids, ids, zeros({2, 4, 3}));
       },
       {"embedding_forward", "positions"});
-  const Tensor one = ints({0}), ends = ints({0, 1});
+  const Tensor one = ints({0}), two = ints({0, 1}), ends = ints({0, 1});
   expect_refused(
       [&] {
-        backend->scatter_add_rows({one, ends, one}, zeros({2, 3}), x);
+        backend->scatter_add_rows({one, ends, two}, zeros({1, 3}), x);
       },
       {"scatter_add_rows", "dy"});
   expect_refused(

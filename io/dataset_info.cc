@@ -91,6 +91,7 @@ std::string bracketed(const std::vector<std::uint64_t>& values) {
 
 struct Filters {
   std::vector<std::string> names;  // "gzip 4", "shuffle"
+  std::vector<int> ids;
   bool compress = false;
   std::string missing;  // the first that cannot be undone here
 };
@@ -106,6 +107,7 @@ Filters describe_filters(hid_t creation) {
     const H5Z_filter_t id = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags, &value_count,
                                            values.data(), name.size() - 1, name.data(), &config);
     if (id < 0) continue;
+    filters.ids.push_back(id);
     std::string filter = name[0] != '\0' ? name.data() : fmt::format("filter {}", id);
     if (id == H5Z_FILTER_DEFLATE) filter = fmt::format("gzip {}", value_count > 0 ? values[0] : 0);
     if (id == H5Z_FILTER_SHUFFLE) filter = "shuffle";
@@ -168,6 +170,7 @@ void describe_layout(hid_t creation, DatasetInfo& info) {
       info.layout = "chunks of " + bracketed(info.chunk);
       const Filters filters = describe_filters(creation);
       info.missing_filter = filters.missing;
+      info.filters = filters.ids;
       info.why_unpacked = filters.compress ? "chunked and compressed" : "chunked";
       if (!filters.names.empty()) {
         const std::string names = fmt::format("{}", fmt::join(filters.names, ", "));
@@ -237,6 +240,7 @@ DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path,
   const ElementType element = describe_type(type.get());
   info.dtype = element.dtype;
   info.type = element.text;
+  info.native = element.dtype && element.difference.empty();
 
   const Hdf5Handle space(MOTLEY_HDF5(where, ExitCode::input, H5Dget_space(dataset)), H5Sclose);
   const int rank = MOTLEY_HDF5(where, ExitCode::input, H5Sget_simple_extent_ndims(space.get()));
@@ -250,6 +254,27 @@ DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path,
   info.written = is_written(creation.get(), info);
   if (!info.written) info.layout += ", never written";
   find_in_file(dataset, file, path, element.difference, info);
+  return info;
+}
+
+DatasetInfo open_and_describe(hid_t file, const std::string& path, const std::string& name) {
+  const Hdf5Lock lock;
+  if (H5Lexists(file, name.c_str(), H5P_DEFAULT) <= 0) {
+    fail(ExitCode::input, "{} has no data set `{}`; it has {}", path, name, list_contents(file));
+  }
+  const std::string where = fmt::format("{}, data set `{}`", path, name);
+  const Hdf5Handle object(MOTLEY_HDF5(where, ExitCode::input, H5Oopen(file, name.c_str(), H5P_DEFAULT)),
+                          H5Oclose);
+  if (H5Iget_type(object.get()) != H5I_DATASET) {
+    fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
+  }
+  DatasetInfo info = describe_dataset(object.get(), file, path, name);
+  if (!info.missing_filter.empty()) {
+    fail(ExitCode::input,
+         "{}: data set `{}` is compressed with {}, which the HDF5 library of this machine cannot undo; "
+         "expected no compression or gzip",
+         path, name, info.missing_filter);
+  }
   return info;
 }
 

@@ -17,8 +17,10 @@ struct DatasetInfo {
   std::string name;
   std::optional<DType> dtype;  // what it is read as; none for strings, compounds, half floats and the like
   std::string type;            // for people: "int64 (big-endian)", "string"
+  bool native = false;         // whether its bytes are those of the dtype in little-endian memory
   std::vector<std::uint64_t> extents;
   std::vector<std::uint64_t> chunk;  // empty unless chunked
+  std::vector<int> filters;          // H5Z_filter_t of what its chunks went through, first to last
   std::string layout;                // for people: "chunks of [1563, 8], gzip 4"
   std::string missing_filter;  // a compression that this HDF5 library lacks; empty when it can read the data
   std::uint64_t stored_bytes = 0;
@@ -37,5 +39,9 @@ struct DatasetInfo {
 // Describes the data set `dataset`, which was reached from the open file `file`, if only through an external
 // link; `path` is where that file lies.
 DatasetInfo describe_dataset(hid_t dataset, hid_t file, const std::string& path, const std::string& name);
+
+// Finds the data set `name` and describes it. Error(input) when it is not there (the sentence lists what is),
+// is a group, or is compressed in a way that this HDF5 library cannot undo.
+DatasetInfo open_and_describe(hid_t file, const std::string& path, const std::string& name);
 
 }  // namespace motley::io

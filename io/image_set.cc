@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,26 +19,6 @@ namespace motley::io {
 namespace {
 
 constexpr std::uint64_t row_bytes_limit = 1ULL << 30;
-
-DatasetInfo open_and_describe(hid_t file, const std::string& path, const char* name) {
-  const Hdf5Lock lock;
-  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) {
-    fail(ExitCode::input, "{} has no data set `{}`; it has {}", path, name, list_contents(file));
-  }
-  const std::string where = fmt::format("{}, data set `{}`", path, name);
-  const Hdf5Handle object(MOTLEY_HDF5(where, ExitCode::input, H5Oopen(file, name, H5P_DEFAULT)), H5Oclose);
-  if (H5Iget_type(object.get()) != H5I_DATASET) {
-    fail(ExitCode::input, "{}: `{}` is a group; a data set was expected", path, name);
-  }
-  DatasetInfo info = describe_dataset(object.get(), file, path, name);
-  if (!info.missing_filter.empty()) {
-    fail(ExitCode::input,
-         "{}: data set `{}` is compressed with {}, which the HDF5 library of this machine cannot undo; "
-         "expected no compression or gzip",
-         path, name, info.missing_filter);
-  }
-  return info;
-}
 
 void check_images(const std::string& path, const DatasetInfo& images) {
   if (images.dtype != DType::u8) {
@@ -187,12 +165,7 @@ ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, s
                                std::int64_t width, std::int64_t channels)
     : impl_(std::make_unique<Impl>()) {
   MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
-  std::error_code unknown;  // what cannot be looked at cannot be created either, and is said there
-  const std::filesystem::file_status existing = std::filesystem::status(path, unknown);
-  if (is_directory(existing)) fail(ExitCode::input, "cannot write {}: it is a directory", path);
-  // Renaming would put a file in the place of a device or a pipe.
-  if (exists(existing) && !is_regular_file(existing))
-    fail(ExitCode::input, "cannot write {}: it is there and not a regular file", path);
+  check_replaceable(path, ExitCode::input);
   impl_->path = path;
   const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
   impl_->samples = samples;

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/bert_set.h"
+#include "io/bert_values.h"
 #include "io/dataset_info.h"
 #include "io/hdf5.h"
 #include "io/image_set.h"
@@ -22,6 +24,7 @@ constexpr int deepest_group = 8;  // a file may link a group into itself
 constexpr std::size_t classes_shown_at_most = 100;
 // A few bytes of HDF5 can claim 2^63 rows.
 constexpr std::uint64_t rows_read_at_most = 100'000'000;
+constexpr std::uint64_t records_read_at_most = 1'000'000;
 
 std::string in_units(std::uint64_t bytes) {
   constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -107,20 +110,44 @@ std::string describe_labels(const ImageSet& set, hid_t file) {
   return text;
 }
 
+std::string describe_image_use(const std::string& path, hid_t file) {
+  const ImageSet set = describe_image_set(path);
+  std::string text = fmt::format(
+      "motley reads it as an image set: {} samples of {} x {} pixels x {} channels, {}\n", set.source.rows,
+      set.height, set.width, set.channels, set.source.packed() ? "packed" : "not packed");
+  for (const Field& field : set.source.fields) {
+    if (!field.packed)
+      text += fmt::format("  `{}` is {}, so it is read through HDF5, which is slower\n", field.name,
+                          field.why_unpacked);
+  }
+  return text + "  " + describe_labels(set, file) + "\n";
+}
+
+std::string describe_bert_use(const std::string& path) {
+  const RowSource source = describe_bert_set({path}, 0, {});
+  const BertLayout& layout = *source.bert;
+  std::string text = fmt::format("motley reads it as {}: {} samples of {} tokens",
+                                 source.packed() ? "packed BERT samples" : "a shard of BERT samples",
+                                 source.rows, layout.seq_length);
+  text += layout.predictions > 0 ? fmt::format(" and {} predictions", layout.predictions) : ", not masked";
+  text += source.packed() ? fmt::format(", ids {}\n", name_of(layout.id))
+                          : fmt::format(", decoded in blocks of {}\n", source.shards[0].block_rows);
+  const std::uint64_t rows = std::min(source.rows, records_read_at_most);
+  const BertValues values = read_bert_values(source, rows);
+  text += fmt::format("  token ids {} to {}, {:.1f} tokens per sample{}", values.smallest_id,
+                      values.largest_id, static_cast<double>(values.tokens) / static_cast<double>(rows),
+                      rows < source.rows ? fmt::format(" among the first {} samples", rows) : "");
+  return text + "\n";
+}
+
 std::string describe_use(const std::string& path, hid_t file) {
+  const bool bert =
+      H5Lexists(file, "samples", H5P_DEFAULT) > 0 || H5Lexists(file, "input_ids", H5P_DEFAULT) > 0;
   try {
-    const ImageSet set = describe_image_set(path);
-    std::string text = fmt::format(
-        "motley reads it as an image set: {} samples of {} x {} pixels x {} channels, {}\n", set.source.rows,
-        set.height, set.width, set.channels, set.source.packed() ? "packed" : "not packed");
-    for (const Field& field : set.source.fields) {
-      if (!field.packed)
-        text += fmt::format("  `{}` is {}, so it is read through HDF5, which is slower\n", field.name,
-                            field.why_unpacked);
-    }
-    return text + "  " + describe_labels(set, file) + "\n";
+    return bert ? describe_bert_use(path) : describe_image_use(path, file);
   } catch (const Error& error) {
-    return fmt::format("motley cannot read it as an image set: {}\n", error.what());
+    return fmt::format("motley cannot read it as {}: {}\n", bert ? "BERT samples" : "an image set",
+                       error.what());
   }
 }
 

@@ -1,45 +1,40 @@
 #include "io/reader_thread.h"
 
 #include <algorithm>
-#include <chrono>
-#include <exception>
-#include <new>
-#include <utility>
 
+#include "core/error.h"
 #include "io/hdf5.h"
 #include "io/row_plan.h"
 
 namespace motley::io {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
 
 }  // namespace
 
 ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
-    : source_(source),
-      out_of_memory_(ExitCode::device,
-                     fmt::format("reading {}: the memory of this machine ran out", source.path)),
-      unknown_failure_(ExitCode::internal,
-                       fmt::format("reading {}: something was thrown that is no exception", source.path)),
-      parent_(parent) {
+    : ReadWorker(source, rank_in(parent)), parent_(parent) {
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);
-  MPI_Comm_rank(parent_, &rank_);
 }
 
 void ReaderThread::open() {
-  doing_ = "waiting for the other ranks to come and open it";
+  set_doing("waiting for the other ranks to come and open it");
   comm_ = std::make_unique<OwnCommunicator>(parent_, give_up_);
   const bool any_packed = std::any_of(source_.fields.begin(), source_.fields.end(),
                                       [](const Field& field) { return field.packed; });
-  doing_ = "opening it, or waiting for the other ranks to have opened it";
+  set_doing("opening it, or waiting for the other ranks to have opened it");
   // A rank that cannot open the file must be known before the collective open, which it would spoil for all
   // and which knows no deadline.
   comm_->agree([&] { open_hdf5(source_.path); });
   if (any_packed) {
-    doing_ = "in MPI_File_open";
+    set_doing("in MPI_File_open");
     try {
       comm_->agree([&] { file_ = std::make_unique<MpiFile>(comm_->get(), source_.path); });
     } catch (const Error&) {
@@ -48,70 +43,11 @@ void ReaderThread::open() {
       throw;
     }
   }
-  doing_ = "reading what is held in memory, or waiting for the other ranks to have read it";
+  set_doing("reading what is held in memory, or waiting for the other ranks to have read it");
   comm_->agree([&] {
     for (std::size_t i = 0; i < source_.fields.size(); ++i) fields_.emplace_back(source_, i, file_.get());
   });
   numbers_ = std::make_unique<std::vector<int>>(fields_.size() + 2);
-}
-
-void ReaderThread::run() noexcept {
-  std::exception_ptr open_failure;
-  try {
-    open();
-  } catch (const AgreedError&) {
-    open_failure = std::current_exception();
-  } catch (...) {
-    open_failure = std::current_exception();
-    lost_ = true;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    opened_ = true;
-    open_failure_ = open_failure;
-    if (open_failure_) stop_ = true;
-    changed_.notify_all();
-  }
-  while (true) {
-    std::list<Job> job;
-    {
-      std::unique_lock lock(mutex_);
-      doing_ = "waiting to be asked";
-      changed_.wait(lock, [this] { return stop_ || !asked_.empty(); });
-      // What was asked for is read even when nobody will take it: the other ranks count on this one taking
-      // part.
-      if (asked_.empty()) break;
-      job.splice(job.begin(), asked_, asked_.begin());
-    }
-    read(job.front());
-    const std::lock_guard lock(mutex_);
-    done_.splice(done_.end(), job);
-    changed_.notify_all();
-  }
-  shut_down();
-  const std::lock_guard lock(mutex_);
-  ended_ = true;
-  changed_.notify_all();
-}
-
-// The exception at hand becomes the result, unless there was one before. Copying an Error needs no memory.
-void ReaderThread::note_failure(Result& result) const noexcept {
-  if (result.error) return;
-  try {
-    throw;
-  } catch (const Error& error) {
-    result.error = error;
-  } catch (const std::bad_alloc&) {
-    result.error = out_of_memory_;
-  } catch (const std::exception& error) {
-    try {
-      result.error.emplace(ExitCode::internal, fmt::format("reading {}: {}", source_.path, error.what()));
-    } catch (...) {
-      result.error = out_of_memory_;
-    }
-  } catch (...) {
-    result.error = unknown_failure_;
-  }
 }
 
 void ReaderThread::read(Job& job) noexcept {
@@ -127,13 +63,8 @@ void ReaderThread::read(Job& job) noexcept {
 
 // Everything that can fail on this rank alone, memory included.
 void ReaderThread::prepare(const std::vector<std::uint64_t>& asked, SortedRows& sorted, Window& window) {
-  doing_ = "reading on this rank alone";
-  for (const std::uint64_t row : asked) {
-    if (row >= source_.rows) {
-      fail(ExitCode::internal, "this is a bug in motley: row {} of {} was asked for, which has {}", row,
-           source_.path, source_.rows);
-    }
-  }
+  set_doing("reading on this rank alone");
+  check_rows(asked);
   sorted = sort_rows(asked);
   window.rows = asked.size();
   for (const FieldReader& field : fields_)
@@ -162,7 +93,7 @@ void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& resu
     return note_failure(result);
   }
 
-  doing_ = "in MPI_File_read_all";
+  set_doing("in MPI_File_read_all");
   for (std::size_t i = 0; i < fields_.size(); ++i) {
     const int passes = (*numbers_)[i];
     for (int pass = 0; pass < passes; ++pass) {
@@ -187,7 +118,7 @@ void ReaderThread::read_collective_fields(const SortedRows& sorted, Result& resu
 // end is met in the same way and with the same message, so that a rank that ends while others still read is
 // noticed by all instead of pairing one collective call with another.
 void ReaderThread::meet_other_ranks(const char* doing, bool to_read) {
-  doing_ = doing;
+  set_doing(doing);
   for (std::size_t i = 0; i < fields_.size(); ++i) {
     (*numbers_)[i] = to_read ? static_cast<int>(fields_[i].passes()) : 0;
   }
@@ -214,7 +145,7 @@ void ReaderThread::check_lengths(const SortedRows& sorted) const {
 void ReaderThread::shut_down() noexcept {
   try {
     // After an agreed failure to open there is nothing that the ranks could still do differently.
-    if (!lost_ && !open_failure_) meet_other_ranks("waiting for the other ranks to close the file", false);
+    if (!lost_ && !open_failed()) meet_other_ranks("waiting for the other ranks to close the file", false);
   } catch (...) {
     lost_ = true;
   }
@@ -222,47 +153,10 @@ void ReaderThread::shut_down() noexcept {
     if (comm_) comm_->abandon();
     if (file_) file_->abandon();
   }
-  doing_ = "closing the file";
+  set_doing("closing the file");
   fields_.clear();
   file_.reset();
   comm_.reset();
-}
-
-// --- The owner's side -------------------------------------------------------------------------------------
-
-bool ReaderThread::wait_until_open(double timeout_s) {
-  std::unique_lock lock(mutex_);
-  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
-  if (!changed_.wait_until(lock, deadline, [this] { return opened_; })) return false;
-  if (open_failure_) std::rethrow_exception(open_failure_);
-  return true;
-}
-
-void ReaderThread::ask(std::vector<std::uint64_t> rows) {
-  const std::lock_guard lock(mutex_);
-  asked_.emplace_back().rows = std::move(rows);
-  changed_.notify_all();
-}
-
-std::optional<ReaderThread::Result> ReaderThread::wait_for_result(double timeout_s) {
-  std::unique_lock lock(mutex_);
-  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
-  if (!changed_.wait_until(lock, deadline, [this] { return !done_.empty(); })) return std::nullopt;
-  Result result = std::move(done_.front().result);
-  done_.pop_front();
-  return result;
-}
-
-void ReaderThread::stop() {
-  const std::lock_guard lock(mutex_);
-  stop_ = true;
-  changed_.notify_all();
-}
-
-bool ReaderThread::wait_for_end(double timeout_s) {
-  std::unique_lock lock(mutex_);
-  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
-  return changed_.wait_until(lock, deadline, [this] { return ended_; });
 }
 
 }  // namespace motley::io

@@ -18,11 +18,11 @@ DType dtype_named(const std::string& name) {
   fail(ExitCode::internal, "a row source names the type \"{}\", which does not exist", name);
 }
 
-constexpr const char* where = "a row source";
+constexpr const char* origin = "a row source";
 
 template <class T>
 T get(const Json& object, const char* key) {
-  return json_get<T>(object, key, where, ExitCode::internal);
+  return json_get<T>(object, key, origin, ExitCode::internal);
 }
 
 // A path is bytes, not text; JSON is text. Invalid UTF-8 would not survive, so it goes as numbers.
@@ -41,6 +41,15 @@ bool RowSource::packed() const {
   return std::all_of(fields.begin(), fields.end(), [](const Field& field) { return field.packed; });
 }
 
+std::string RowSource::where(std::uint64_t row) const {
+  std::uint64_t left = row;
+  for (const Shard& shard : shards) {
+    if (left < shard.rows) return fmt::format("{}: row {}", shard.path, left);
+    left -= shard.rows;
+  }
+  return fmt::format("{}: row {}", path, row);
+}
+
 std::string RowSource::to_json() const {
   Json list = Json::array();
   for (const Field& field : fields) {
@@ -53,11 +62,23 @@ std::string RowSource::to_json() const {
                     {"file_offset", field.file_offset},
                     {"why_unpacked", bytes_of(field.why_unpacked)}});
   }
-  return Json{{"path", bytes_of(path)}, {"rows", rows}, {"fields", list}}.dump();
+  Json files = Json::array();
+  for (const Shard& shard : shards)
+    files.push_back({{"path", bytes_of(shard.path)}, {"rows", shard.rows}, {"block_rows", shard.block_rows}});
+  Json json{{"path", bytes_of(path)}, {"rows", rows}, {"fields", list}, {"shards", files}};
+  if (bert) {
+    json["bert"] = {{"seq_length", bert->seq_length},
+                    {"predictions", bert->predictions},
+                    {"id", name_of(bert->id)},
+                    {"vocab_size", limits.vocab_size},
+                    {"type_vocab_size", limits.type_vocab_size},
+                    {"max_position", limits.max_position}};
+  }
+  return json.dump();
 }
 
 RowSource RowSource::from_json(const std::string& text) {
-  const Json json = parse_json(text, where, ExitCode::internal);
+  const Json json = parse_json(text, origin, ExitCode::internal);
   RowSource source;
   source.path = get_bytes(json, "path");
   source.rows = get<std::uint64_t>(json, "rows");
@@ -71,6 +92,16 @@ RowSource RowSource::from_json(const std::string& text) {
     field.why_unpacked = get_bytes(entry, "why_unpacked");
     source.fields.push_back(std::move(field));
   }
+  for (const Json& entry : get<Json>(json, "shards")) {
+    source.shards.push_back({get_bytes(entry, "path"), get<std::uint64_t>(entry, "rows"),
+                             get<std::uint64_t>(entry, "block_rows")});
+  }
+  if (!json.contains("bert")) return source;
+  const Json bert = get<Json>(json, "bert");
+  source.bert = {get<std::int64_t>(bert, "seq_length"), get<std::int64_t>(bert, "predictions"),
+                 dtype_named(get<std::string>(bert, "id"))};
+  source.limits = {get<std::int64_t>(bert, "vocab_size"), get<std::int64_t>(bert, "type_vocab_size"),
+                   get<std::int64_t>(bert, "max_position")};
   return source;
 }
 

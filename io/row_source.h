@@ -1,13 +1,15 @@
-// A data set seen as rows of bytes in a file: what the window reader needs to know to fetch samples by index
-// without going through HDF5 again.
+// A data set seen as rows of bytes in a file, or in several: what a reader needs to know to fetch samples by
+// index without looking for them again.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "io/bert_record.h"
 
 namespace motley::io {
 
@@ -23,12 +25,28 @@ struct Field {
   std::size_t row_bytes() const { return static_cast<std::size_t>(row.elements()) * size_of(dtype); }
 };
 
+// One file of a data set that is spread over several, or whose rows have to be decoded block by block.
+struct Shard {
+  std::string path;
+  std::uint64_t rows = 0;
+  std::uint64_t block_rows = 0;  // rows that are decoded together; the last block of a shard is shorter
+  bool operator==(const Shard&) const = default;
+};
+
 struct RowSource {
   std::string path;
   std::uint64_t rows = 0;
   std::vector<Field> fields;
 
+  // Rows count through the shards in this order. Empty for a single file that is read as it lies.
+  std::vector<Shard> shards = {};
+  // BERT samples: one field of records, which have this layout and stay within these limits.
+  std::optional<BertLayout> bert = {};
+  BertLimits limits = {};
+
   bool packed() const;
+  // "FILE: row 17": for sentences about a row; the file is the shard's own, and so is the number.
+  std::string where(std::uint64_t row) const;
   // For sending over MPI from the rank that opened the file.
   std::string to_json() const;
   static RowSource from_json(const std::string& text);

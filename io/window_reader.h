@@ -1,4 +1,5 @@
-// Fetches the rows of a window, one window ahead of the compute, in a thread of its own.
+// Fetches the rows of a window of one file as they lie in it, one window ahead of the compute, in a thread of
+// its own.
 //
 // Packed files are read by MPI-IO directly: per field, a file view of an indexed type over the sorted rows,
 // on a communicator that belongs to the reader (collectively, where the MPI library does that right:
@@ -9,44 +10,29 @@
 
 #include <mpi.h>
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "io/read_worker.h"
 #include "io/row_source.h"
+#include "io/sample_reader.h"
 
 namespace motley::io {
 
-// The rows of one window of this rank, in the order in which they were asked for.
-struct Window {
-  std::uint64_t rows = 0;
-  // One buffer per field: rows x field.row_bytes().
-  std::vector<std::vector<std::byte>> fields;
-};
-
-class WindowReader {
+class WindowReader final : public SampleReader {
  public:
   // Collective over `parent`, which is duplicated. Opens the file on every rank; when any of them cannot,
   // every rank throws the same AgreedError(input). Error(communication) when the ranks are not done after
   // timeout_s.
   WindowReader(const RowSource& source, MPI_Comm parent, double timeout_s = 600);
-  ~WindowReader();  // collective; waits for a read in flight
-  WindowReader(const WindowReader&) = delete;
-  WindowReader& operator=(const WindowReader&) = delete;
+  // Destroying it is collective, and waits for a read in flight.
 
-  // Starts reading `rows` (each < source.rows; repeats allowed; may be empty). Collective in the sense that
-  // every rank must ask for as many windows in the same order. At most two windows may be outstanding.
-  void request(std::vector<std::uint64_t> rows);
-
-  // The oldest window asked for; blocks until it is read, at most timeout_s. Throws Error(input) when this
-  // rank's read failed (file, offset, what MPI said; a short read is one), Error(device) when its memory ran
-  // out, Error(communication) when the window did not come in time.
-  Window take(double timeout_s);
+  void request(std::vector<std::uint64_t> rows) override { owner_.request(std::move(rows)); }
+  // The sentence names the file, the offset and what MPI said; a short read is an error.
+  Window take(double timeout_s) override { return owner_.take(timeout_s); }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  ReadOwner owner_;
 };
 
 }  // namespace motley::io

@@ -85,6 +85,9 @@ need_writable() {
 # The folder that holds the four IDX files of Fashion-MNIST.
 fashion_mnist_dir() { printf '%s' "${MOTLEY_FASHION_MNIST:-/usr/share/datasets/fashion-mnist}"; }
 
+# Where WordNet's dictionary files lie.
+wordnet_dir() { printf '%s' "${MOTLEY_WORDNET:-/usr/share/wordnet}"; }
+
 # Makes what environment modules, Spack and distributions set up visible to CMake and to the looking in
 # install-dependencies.
 prepare_environment() {

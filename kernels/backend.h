@@ -8,6 +8,9 @@
 //  * Operations are enqueued in order. Results are ready for the host after synchronize().
 //  * Activations are channels-last: [n, height, width, channels]. Weights have PyTorch's shapes: convolution
 //    [out, in / groups, kernel_h, kernel_w], linear [out, in].
+//  * "T" is float32 or bfloat16, the same for all views of one call that are marked with it: the type in
+//    which activations are held and multiplied. Sums are formed in float32 or wider; biases, statistics and
+//    gradients of parameters are float32. Views without a mark are float32.
 //  * Reductions have a fixed order: the same call on the same device gives the same bits twice, so there are
 //    no floating-point atomics.
 //  * "accumulate" adds to the output instead of overwriting it; gradients of parameters are summed over
@@ -26,14 +29,16 @@
 namespace motley {
 
 struct DeviceInfo {
-  std::string kind;                    // "cpu" or "cuda"
-  std::string name;                    // the processor's or card's own name
-  int threads = 1;                     // OpenMP threads (cpu)
+  std::string kind;          // "cpu" or "cuda"
+  std::string name;          // the processor's or card's own name
+  int threads = 1;           // OpenMP threads (cpu)
+  bool bf16_native = false;  // multiplies bfloat16 faster than float32; otherwise it saves memory only
   std::size_t memory_limit_bytes = 0;  // what allocate() may hand out in total
 };
 
-// Applied to the output of conv2d_forward and linear_forward. NaN stays NaN: a run that diverges shows it.
-enum class Activation : std::uint8_t { none, relu };
+// Applied to the output of conv2d_forward (none and relu) and linear_forward. NaN stays NaN: a run that
+// diverges shows it. gelu is x Phi(x) by the error function, as Hugging Face's "gelu"; swish is x sigmoid(x).
+enum class Activation : std::uint8_t { none, relu, gelu, swish, tanh };
 
 struct Conv2d {
   std::int64_t kernel_h = 1, kernel_w = 1;
@@ -55,6 +60,22 @@ struct DropoutMask {
   double probability = 0;  // 0 <= probability < 1; kept values are scaled by 1 / (1 - probability)
 };
 
+// Multi-head attention over sequences. Element (head * seq + query) * seq + key of a sample's probabilities
+// is dropped by `dropout`.
+struct Attention {
+  std::int64_t heads = 1;
+  DropoutMask dropout;
+};
+
+// The rows of a table that a list of indices points to, with the places of the list that point to each:
+// what a sum over equal indices needs to have a fixed order. Device memory; made from an index list by
+// group_rows (kernels/row_groups.h).
+struct RowGroups {
+  ConstView rows;     // int32 [groups]: distinct rows, ascending
+  ConstView starts;   // int32 [groups + 1]: group g is sources[starts[g] .. starts[g + 1])
+  ConstView sources;  // int32 [m]: places in the list, ascending within a group
+};
+
 // Hyper-parameters in PyTorch's names and with PyTorch's meaning (torch.optim documentation). In double,
 // because PyTorch derives 1 - beta and the bias corrections from doubles: with float32 betas 1 - beta2 is
 // wrong by 1e-5.
@@ -68,6 +89,18 @@ struct AdamOptions {
   // true: AdamW (weights shrink by lr * weight_decay); false: Adam (decay added to the gradient)
   bool decoupled = false;
   std::int64_t step = 1;  // counts from 1, for the bias correction
+};
+// LAMB: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020,
+// algorithm 2, with bias correction. The step of a tensor that has no weight decay is not scaled by the trust
+// ratio, as in the authors' code.
+struct LambOptions {
+  double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-6;
+  std::int64_t step = 1;  // counts from 1
+};
+// One tensor of a flat arena.
+struct Segment {
+  std::size_t offset = 0, elements = 0;
+  double weight_decay = 0;
 };
 struct AdadeltaOptions {
   double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
@@ -117,7 +150,7 @@ class Backend {
   // dx = dy where y > 0, else 0; y is the output of the activation. dx may be dy.
   virtual void relu_backward(ConstView y, ConstView dy, View dx) = 0;
   // Element e of row i (all dimensions but the first, flattened) is dropped by random_u32(key, first_slot +
-  // i, e). The gradient is the same call on dy. y may be x.
+  // i, e). The gradient is the same call on dy. y may be x; both T.
   virtual void dropout(const DropoutMask& mask, ConstView x, View y) = 0;
   // Whole channels of [n, h, w, c] are dropped: element = channel. y may be x.
   virtual void dropout_channels(const DropoutMask& mask, ConstView x, View y) = 0;
@@ -126,12 +159,48 @@ class Backend {
   virtual void nchw_to_nhwc(ConstView x, View y) = 0;
 
   // --- Linear --------------------------------------------------------------------------------------------
-  // y[n,out] = activation(x[n,in] weight[out,in]^T + bias[out]); bias may be empty.
-  virtual void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation,
-                              View y) = 0;
-  virtual void linear_backward_data(ConstView dy, ConstView weight, View dx) = 0;
+  // y[n,out] = activation(x[n,in] weight[out,in]^T + bias[out]); x and weight T, y T or float32; bias may be
+  // empty. preactivation (type and shape of y), unless empty, is what the activation was applied to.
+  virtual void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y,
+                              View preactivation = {}) = 0;
+  // dx (+)= dy weight; all T.
+  virtual void linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate = false) = 0;
+  // dweight (+)= dy^T x, dbias (+)= sum of dy; x and dy T. dbias may be empty.
   virtual void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
                                        bool accumulate) = 0;
+  // dx = dy * activation'(preactivation); all T. dx may be dy.
+  virtual void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) = 0;
+
+  // --- Transformer ---------------------------------------------------------------------------------------
+  // y[n,seq,h] (T) = word[ids] + position[0..seq) + type[types]; the tables are [rows, h], ids and types
+  // int32 [n,seq], each within its table (the caller has checked them).
+  virtual void embedding_forward(ConstView word, ConstView position, ConstView type, ConstView ids,
+                                 ConstView types, View y) = 0;
+  // y[m,h] = x[index[m],h], both T; index int32.
+  virtual void gather_rows(ConstView x, ConstView index, View y) = 0;
+  // x[row,h] += sum of dy[source,h] over the sources of each row: the gradient of gather_rows and of the
+  // tables of embedding_forward. dy T [m,h], x T or float32; a source is less than m.
+  virtual void scatter_add_rows(const RowGroups& groups, ConstView dy, View x) = 0;
+  // sum = dropout(x) + residual; y = (sum - mean) * rstd * gamma + beta. x, residual, sum, y: T [n,seq,h],
+  // where row i of a DropoutMask is sample i; gamma, beta [h]; mean and rstd [n,seq] are written for the
+  // backward pass, rstd = 1 / sqrt(variance + eps). residual may be empty; sum may be x or residual.
+  virtual void add_layer_norm_forward(const DropoutMask& mask, ConstView x, ConstView residual,
+                                      ConstView gamma, ConstView beta, double eps, View sum, View y,
+                                      View mean, View rstd) = 0;
+  // dsum = the gradient of sum (and so of residual), dx = dropout(dsum); dgamma, dbeta (+)= theirs. dy, sum,
+  // dsum, dx: T. dsum may be dy; dx may be empty, or dsum when nobody needs that.
+  virtual void add_layer_norm_backward(const DropoutMask& mask, ConstView dy, ConstView sum, ConstView mean,
+                                       ConstView rstd, ConstView gamma, View dsum, View dx, View dgamma,
+                                       View dbeta, bool accumulate) = 0;
+  // context[n,seq,heads*dim] = dropout(softmax(q k^T / sqrt(dim))) v per head, on qkv [n,seq,3,heads,dim];
+  // both T. key_mask uint8 [n,seq]: a key with 0 gets no probability; a sample without any key gets a context
+  // of zeros. log_sum_exp [n,heads,seq] is written for the backward pass, which forms the probabilities
+  // again: no [seq,seq] tensor outlives the call.
+  virtual void attention_forward(const Attention& attention, ConstView qkv, ConstView key_mask, View context,
+                                 View log_sum_exp) = 0;
+  virtual void attention_backward(const Attention& attention, ConstView qkv, ConstView key_mask,
+                                  ConstView context, ConstView log_sum_exp, ConstView dcontext,
+                                  View dqkv) = 0;
 
   // --- Loss ----------------------------------------------------------------------------------------------
   // Log-softmax and negative log-likelihood of logits [n, classes] (float32) against labels [n] (int32; -1
@@ -139,9 +208,14 @@ class Backend {
   //   [0] sum of -log p(label), [1] rows counted, [2] rows whose label has the highest logit,
   //   [3] rows whose label is among the k highest (k = min(top_k, classes)). Ties go to the lower class, and
   //   a row with a NaN logit counts as wrong.
-  // dlogits, unless empty, = softmax - onehot(label): the gradient of the *sum* (0 for rows that do not
-  // count). It may be the logits themselves.
-  virtual void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) = 0;
+  // dlogits (T), unless empty, = weight * (softmax - onehot(label)): the gradient of weight times the *sum*
+  // (0 for rows that do not count). It may be the logits themselves.
+  virtual void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits,
+                           float weight = 1) = 0;
+
+  // --- Types ---------------------------------------------------------------------------------------------
+  // y = x in another type, rounded to nearest even; float32, bfloat16 and float16, any two of them.
+  virtual void cast(ConstView x, View y) = 0;
 
   // --- Reductions and optimizer over flat arenas (float32, any length) -----------------------------------
   // sum (float64[1]) = sum of squares of x, accumulated in float64 in a fixed order that does not depend on
@@ -157,6 +231,9 @@ class Backend {
                         View momentum) = 0;
   virtual void adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param,
                          View exp_avg, View exp_avg_sq) = 0;
+  // The segments are the tensors of the arena, in order; the rest of it is padding and left alone.
+  virtual void lamb_step(const LambOptions& options, std::span<const Segment> host_segments, ConstView grad,
+                         ConstView scale, View param, View exp_avg, View exp_avg_sq) = 0;
   virtual void adadelta_step(const AdadeltaOptions& options, ConstView grad, ConstView scale, View param,
                              View square_avg, View acc_delta) = 0;
 };

@@ -1,5 +1,6 @@
 #include "models/parameter_store.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/philox.h"
@@ -14,28 +15,91 @@ std::size_t padded(std::int64_t elements) {
   return (count + alignment_elements - 1) / alignment_elements * alignment_elements;
 }
 
+// Two independent normally distributed numbers from two uniform ones (Box and Muller, "A note on the generation
+// of random normal deviates", 1958).
+void normal_pair(std::uint32_t bits0, std::uint32_t bits1, float deviation, float* out) {
+  constexpr double unit = 1.0 / 4294967296.0, two_pi = 6.283185307179586;
+  const double radius = deviation * std::sqrt(-2.0 * std::log((bits0 + 1.0) * unit));
+  const double angle = two_pi * unit * bits1;
+  out[0] = static_cast<float>(radius * std::cos(angle));
+  out[1] = static_cast<float>(radius * std::sin(angle));
+}
+
+// The four values of elements 4 * block on.
+void draw_four(const Initializer& initializer, const Philox4& words, float* out) {
+  if (initializer.kind == Initializer::Kind::normal) {
+    normal_pair(words.x, words.y, initializer.bound, out);
+    normal_pair(words.z, words.w, initializer.bound, out + 2);
+    return;
+  }
+  const std::uint32_t bits[] = {words.x, words.y, words.z, words.w};
+  for (int i = 0; i < 4; ++i) out[i] = (2.0f * to_unit_float(bits[i]) - 1.0f) * initializer.bound;
+}
+
+// The starting values of a parameter.
+void draw(const Parameter& parameter, const RandomKey& key, std::vector<float>& out) {
+  const Initializer& initializer = parameter.initializer;
+  const bool ones = initializer.kind == Initializer::Kind::ones;
+  out.assign(static_cast<std::size_t>(parameter.shape.elements()), ones ? 1.0f : 0.0f);
+  const bool random =
+      initializer.kind == Initializer::Kind::uniform || initializer.kind == Initializer::Kind::normal;
+  for (std::size_t element = 0; random && element < out.size(); element += 4) {
+    float four[4];
+    draw_four(initializer,
+              random_block(key, static_cast<std::uint32_t>(element >> 32),
+                           static_cast<std::uint32_t>(element) / 4),
+              four);
+    std::copy_n(four, std::min<std::size_t>(4, out.size() - element), &out[element]);
+  }
+  if (initializer.zero_row >= 0) {
+    const auto row = static_cast<std::size_t>(parameter.shape.elements_from(1));
+    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(initializer.zero_row)),
+                row, 0.0f);
+  }
+}
+
 }  // namespace
 
 Initializer Initializer::fan_in(std::int64_t fan_in) {
   return uniform(static_cast<float>(1.0 / std::sqrt(static_cast<double>(fan_in))));
 }
 
-int ParameterStore::add(const std::string& name, const Shape& shape, Initializer initializer) {
+int ParameterStore::add(const std::string& name, const Shape& shape, Initializer initializer, bool decays) {
   MOTLEY_CHECK(backend_ == nullptr);
-  parameters_.push_back({name, shape, initializer, 0});
+  parameters_.push_back({name, shape, initializer, 0, -1, decays});
   return static_cast<int>(parameters_.size()) - 1;
 }
 
-void ParameterStore::allocate(Backend& backend, bool with_gradients) {
+int ParameterStore::add_fused(const std::vector<std::string>& names, const Shape& shape,
+                              Initializer initializer, bool decays) {
+  const auto first = static_cast<int>(parameters_.size());
+  for (const std::string& name : names) add(name, shape, initializer, decays);
+  for (auto index = first; index + 1 < static_cast<int>(parameters_.size()); ++index) {
+    parameters_[static_cast<std::size_t>(index)].fused_with = index + 1;
+  }
+  return first;
+}
+
+void ParameterStore::allocate(Backend& backend, bool with_gradients, DType compute) {
   MOTLEY_CHECK(backend_ == nullptr);
   backend_ = &backend;
+  compute_ = compute;
   arena_elements_ = 0;
-  for (auto parameter = parameters_.rbegin(); parameter != parameters_.rend(); ++parameter) {
-    parameter->offset = arena_elements_;
-    arena_elements_ += padded(parameter->shape.elements());
+  for (std::size_t last = parameters_.size(); last > 0;) {
+    // A group of fused parameters is laid out forwards, and padded as one.
+    std::size_t first = last - 1;
+    while (first > 0 && parameters_[first - 1].fused_with == static_cast<int>(first)) --first;
+    std::int64_t elements = 0;
+    for (std::size_t i = first; i < last; ++i) {
+      parameters_[i].offset = arena_elements_ + static_cast<std::size_t>(elements);
+      elements += parameters_[i].shape.elements();
+    }
+    arena_elements_ += padded(elements);
+    last = first;
   }
   values_ = Buffer(backend, arena_elements_ * sizeof(float));
   if (with_gradients) gradients_ = Buffer(backend, arena_elements_ * sizeof(float));
+  if (compute != DType::f32) copy_ = Buffer(backend, arena_elements_ * size_of(compute));
 }
 
 void ParameterStore::initialize(std::uint64_t seed) {
@@ -43,20 +107,31 @@ void ParameterStore::initialize(std::uint64_t seed) {
   std::vector<float> host;
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     const Parameter& parameter = parameters_[index];
-    const RandomKey key(seed, Purpose::initialization, static_cast<std::uint32_t>(index), 0);
-    host.assign(static_cast<std::size_t>(parameter.shape.elements()), 0.0f);
-    if (parameter.initializer.kind == Initializer::Kind::ones) host.assign(host.size(), 1.0f);
-    if (parameter.initializer.kind == Initializer::Kind::uniform) {
-      for (std::size_t element = 0; element < host.size(); ++element) {
-        const auto slot = static_cast<std::uint32_t>(element >> 32);
-        const float unit = to_unit_float(random_u32(key, slot, static_cast<std::uint32_t>(element)));
-        host[element] = (2.0f * unit - 1.0f) * parameter.initializer.bound;
-      }
-    }
+    draw(parameter, RandomKey(seed, Purpose::initialization, static_cast<std::uint32_t>(index), 0), host);
     const View view = value(static_cast<int>(index));
     backend_->copy_to_device(view.data, host.data(), view.bytes());
     backend_->synchronize();  // `host` is filled again in the next round
   }
+  changed();
+}
+
+void ParameterStore::refresh_copy() {
+  if (compute_ == DType::f32 || !copy_is_old_) return;
+  backend_->cast(values(), copy_.view(compute_, values().shape));
+  copy_is_old_ = false;
+}
+
+View ParameterStore::compute_value(int index) const {
+  if (compute_ == DType::f32) return value(index);
+  MOTLEY_CHECK(!copy_is_old_);
+  const Parameter& parameter = (*this)[index];
+  return copy_.view(compute_, parameter.shape, parameter.offset * size_of(compute_));
+}
+
+View ParameterStore::fused(const View& first, int count) const {
+  Shape shape{first.shape[0] * count};
+  for (int i = 1; i < first.shape.rank(); ++i) shape.append(first.shape[i]);
+  return {first.data, first.dtype, shape};
 }
 
 std::int64_t ParameterStore::count() const {
@@ -79,8 +154,11 @@ View ParameterStore::gradients() const {
 }
 
 std::size_t ParameterStore::finished_through(int index) const {
-  const Parameter& parameter = (*this)[index];
-  return parameter.offset + padded(parameter.shape.elements());
+  // Of a fused group the first member was registered first, so that the whole group is final with it.
+  int last = index;
+  while ((*this)[last].fused_with >= 0) last = (*this)[last].fused_with;
+  const Parameter& parameter = (*this)[last];
+  return padded(static_cast<std::int64_t>(parameter.offset) + parameter.shape.elements());
 }
 
 }  // namespace motley

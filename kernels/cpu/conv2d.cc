@@ -119,6 +119,7 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
   const Sizes s = sizes_of(name, conv, "x", x, "y", y);
   check_view(name, "weight", weight, DType::f32, s.weight);
   if (!bias.empty()) check_view(name, "bias", bias, DType::f32, Shape{s.out});
+  MOTLEY_CHECK(activation == Activation::none || activation == Activation::relu);
   if (s.n == 0) return;
 
   onednn::call(name, threads(), [&] {

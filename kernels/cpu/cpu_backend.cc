@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 
 namespace motley {
@@ -41,6 +42,7 @@ CpuBackend::CpuBackend(int threads, std::size_t memory_limit_bytes) {
   MOTLEY_CHECK(threads >= 1);
   device_.kind = "cpu";
   device_.name = processor_name();
+  device_.bf16_native = onednn::has_bf16_products();
   device_.threads = threads;
   device_.memory_limit_bytes = memory_limit_bytes > 0 ? memory_limit_bytes : machine_memory_bytes();
 }

@@ -18,6 +18,9 @@
 
 namespace motley {
 
+struct Bf16;     // bfloat16.h
+struct Product;  // product.h
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(int threads, std::size_t memory_limit_bytes);
@@ -50,11 +53,30 @@ class CpuBackend final : public Backend {
   void nhwc_to_nchw(ConstView x, View y) override;
   void nchw_to_nhwc(ConstView x, View y) override;
 
-  void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y) override;
-  void linear_backward_data(ConstView dy, ConstView weight, View dx) override;
+  void linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y,
+                      View preactivation) override;
+  void linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate) override;
   void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias, bool accumulate) override;
+  void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) override;
 
-  void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) override;
+  void embedding_forward(ConstView word, ConstView position, ConstView type, ConstView ids, ConstView types,
+                         View y) override;
+  void gather_rows(ConstView x, ConstView index, View y) override;
+  void scatter_add_rows(const RowGroups& groups, ConstView dy, View x) override;
+  void add_layer_norm_forward(const DropoutMask& mask, ConstView x, ConstView residual, ConstView gamma,
+                              ConstView beta, double eps, View sum, View y, View mean, View rstd) override;
+  void add_layer_norm_backward(const DropoutMask& mask, ConstView dy, ConstView sum, ConstView mean,
+                               ConstView rstd, ConstView gamma, View dsum, View dx, View dgamma, View dbeta,
+                               bool accumulate) override;
+  void attention_forward(const Attention& attention, ConstView qkv, ConstView key_mask, View context,
+                         View log_sum_exp) override;
+  void attention_backward(const Attention& attention, ConstView qkv, ConstView key_mask, ConstView context,
+                          ConstView log_sum_exp, ConstView dcontext, View dqkv) override;
+
+  void softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits,
+                   float weight) override;
+
+  void cast(ConstView x, View y) override;
 
   void sum_squares(ConstView x, View sum) override;
   void gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) override;
@@ -62,6 +84,8 @@ class CpuBackend final : public Backend {
                 View momentum) override;
   void adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param, View exp_avg,
                  View exp_avg_sq) override;
+  void lamb_step(const LambOptions& options, std::span<const Segment> host_segments, ConstView grad,
+                 ConstView scale, View param, View exp_avg, View exp_avg_sq) override;
   void adadelta_step(const AdadeltaOptions& options, ConstView grad, ConstView scale, View param,
                      View square_avg, View acc_delta) override;
 
@@ -69,6 +93,11 @@ class CpuBackend final : public Backend {
   // Working memory of one operation, 64-byte aligned, valid until the next call of scratch(). It grows to the
   // largest request and counts as allocated memory.
   std::byte* scratch(std::size_t bytes);
+  // c as `product` says. `bias` may be null.
+  void multiply(const char* operation, const Product& product, const void* a, const void* b,
+                const float* bias, void* c);
+  void multiply_widened(const char* operation, const Product& product, const Bf16* a, const Bf16* b,
+                        const float* bias, void* c);
   int threads() const { return device_.threads; }
 
   DeviceInfo device_;

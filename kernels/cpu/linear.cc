@@ -1,25 +1,19 @@
-// The linear layer by oneDNN's sgemm, on weights as PyTorch holds them.
+// The linear layer on weights as PyTorch holds them.
 #include <algorithm>
 #include <atomic>
 
+#include "kernels/cpu/activations.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/product.h"
 
 namespace motley {
 namespace {
 
-constexpr std::int64_t column_block = 32;
-
-// Row-major C [m, n] = op(A) [m, k] op(B) [k, n] + beta C, op being transposition where the flag is 'T'.
-void gemm(const char* operation, int threads, char trans_a, char trans_b, std::int64_t m, std::int64_t n,
-          std::int64_t k, const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
-          float* c, std::int64_t ldc) {
-  const onednn::ThreadScope scope(threads);
-  onednn::check(operation, dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc));
-}
-
+constexpr std::int64_t column_block = 64;
 // A product of few rows and columns but great depth (the first linear layer of a CNN) keeps only one thread
 // busy in oneDNN. It is cut along the depth into pieces whose number depends on its size alone.
 std::int64_t depth_pieces(std::int64_t n, std::int64_t out, std::int64_t in) {
@@ -43,39 +37,48 @@ void multiply_pieces(const char* operation, int threads, std::int64_t n, std::in
   onednn::check(operation, failure);
 }
 
-// y [n, out] = activation(sum of partial [pieces, n, out] + bias). y may be the only piece.
-void finish(int threads, std::int64_t n, std::int64_t out, std::int64_t pieces, const float* partial,
-            const float* bias, bool relu, float* y) {
-  parallel_blocks(threads, n, ceil_div(elementwise_block / pieces, out),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t row = begin; row < end; ++row) {
-                      float* values = y + row * out;
-                      for (std::int64_t piece = 0; piece < pieces; ++piece) {
-                        const float* terms = partial + (piece * n + row) * out;
+// y [n, out] = sum of partial [pieces, n, out] + bias, which may be null.
+template <class T>
+void add_pieces(int threads, std::int64_t n, std::int64_t out, std::int64_t pieces, const float* partial,
+                const float* bias, T* y) {
+  parallel_for(threads, n, [&](std::int64_t row) {
+    for (std::int64_t first = 0; first < out; first += column_block) {
+      const auto count = static_cast<int>(std::min(column_block, out - first));
+      float sum[column_block] = {};
+      for (std::int64_t piece = 0; piece < pieces; ++piece) {
+        const float* terms = partial + (piece * n + row) * out + first;
 #pragma omp simd
-                        for (std::int64_t i = 0; i < out; ++i)
-                          values[i] = piece == 0 ? terms[i] : values[i] + terms[i];
-                      }
+        for (int i = 0; i < count; ++i) sum[i] += terms[i];
+      }
+      T* to = y + row * out + first;
 #pragma omp simd
-                      for (std::int64_t i = 0; i < out; ++i) {
-                        const float sum = values[i] + (bias == nullptr ? 0.0f : bias[i]);
-                        values[i] = relu && sum < 0.0f ? 0.0f : sum;
-                      }
-                    }
-                  });
+      for (int i = 0; i < count; ++i) {
+        to[i] = from_float<T>(sum[i] + (bias == nullptr ? 0.0f : bias[first + i]));
+      }
+    }
+  });
+}
+
+// y = function(x); y may be x.
+template <class T, class Function>
+void activate(int threads, const Function& function, std::int64_t elements, const T* x, T* y) {
+  parallel_blocks(threads, elements, elementwise_block, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) y[i] = from_float<T>(function.value(to_float(x[i])));
+  });
 }
 
 // out [columns] (+)= sum over the rows of x [rows, columns]; rows are added in order, whatever the thread
 // count.
-void sum_rows(int threads, const float* x, std::int64_t rows, std::int64_t columns, float* out,
-              bool accumulate) {
+template <class T>
+void sum_rows(int threads, const T* x, std::int64_t rows, std::int64_t columns, float* out, bool accumulate) {
   parallel_blocks(threads, columns, column_block, [&](std::int64_t begin, std::int64_t end) {
     const auto count = static_cast<int>(end - begin);
     double sum[column_block] = {};
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float* row = x + r * columns + begin;
+      const T* row = x + r * columns + begin;
 #pragma omp simd
-      for (int c = 0; c < count; ++c) sum[c] += static_cast<double>(row[c]);
+      for (int c = 0; c < count; ++c) sum[c] += static_cast<double>(to_float(row[c]));
     }
     for (int c = 0; c < count; ++c) {
       out[begin + c] = static_cast<float>(sum[c]) + (accumulate ? out[begin + c] : 0.0f);
@@ -90,63 +93,86 @@ struct Sizes {
 
 Sizes sizes_of(const char* operation, const char* x_name, const ConstView& x, const char* y_name,
                const ConstView& y, const char* weight_name, const ConstView& weight) {
-  check_rank(operation, x_name, x, DType::f32, 2);
-  check_rank(operation, weight_name, weight, DType::f32, 2);
+  check_rank(operation, x_name, x, x.dtype, 2);
+  check_rank(operation, weight_name, weight, weight.dtype, 2);
   const Sizes s{x.shape[0], x.shape[1], weight.shape[0]};
-  check_view(operation, weight_name, weight, DType::f32, Shape{s.out, s.in});
-  check_view(operation, y_name, y, DType::f32, Shape{s.n, s.out});
+  check_view(operation, weight_name, weight, weight.dtype, Shape{s.out, s.in});
+  check_view(operation, y_name, y, y.dtype, Shape{s.n, s.out});
   return s;
 }
 
 }  // namespace
 
-void CpuBackend::linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation,
-                                View y) {
+void CpuBackend::linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y,
+                                View preactivation) {
   constexpr auto name = "linear_forward";
   const Sizes s = sizes_of(name, "x", x, "y", y, "weight", weight);
+  check_dtype(name, "weight", weight, x.dtype);
+  if (y.dtype != DType::f32) check_dtype(name, "y", y, x.dtype);
   if (!bias.empty()) check_view(name, "bias", bias, DType::f32, Shape{s.out});
+  if (!preactivation.empty()) check_view(name, "preactivation", preactivation, y.dtype, y.shape);
   if (y.elements() == 0) return;
   const float* b = bias.empty() ? nullptr : bias.as<float>();
-  const bool relu = activation == Activation::relu;
-  float* result = y.as<float>();
-  const std::int64_t pieces = depth_pieces(s.n, s.out, s.in);
-  const float* partial = result;
-  if (s.in == 0) {
-    fill_zero(y);
-  } else if (pieces == 1) {
-    gemm(name, threads(), 'N', 'T', s.n, s.out, s.in, x.as<float>(), s.in, weight.as<float>(), s.in, 0.0f,
-         result, s.out);
+  const std::int64_t pieces = x.dtype == DType::f32 ? depth_pieces(s.n, s.out, s.in) : 1;
+  const View before = preactivation.empty() ? y : preactivation;
+  if (s.in == 0 || pieces > 1) {
+    auto* partial =
+        reinterpret_cast<float*>(scratch(static_cast<std::size_t>(pieces * y.elements()) * sizeof(float)));
+    if (s.in == 0) {
+      std::fill_n(partial, y.elements(), 0.0f);
+    } else {
+      multiply_pieces(name, threads(), s.n, s.out, s.in, pieces, x.as<float>(), weight.as<float>(), partial);
+    }
+    with_element_type(name, "y", y, [&](auto type) {
+      using T = decltype(type);
+      add_pieces(threads(), s.n, s.out, pieces, partial, b, before.as<T>());
+    });
   } else {
-    auto* work = reinterpret_cast<float*>(scratch(static_cast<std::size_t>(pieces) * y.bytes()));
-    multiply_pieces(name, threads(), s.n, s.out, s.in, pieces, x.as<float>(), weight.as<float>(), work);
-    partial = work;
+    multiply(name, {false, true, s.n, s.out, s.in, x.dtype, y.dtype}, x.data, weight.data, b, before.data);
   }
-  if (pieces > 1 || b != nullptr || relu) finish(threads(), s.n, s.out, pieces, partial, b, relu, result);
+  if (activation == Activation::none && preactivation.empty()) return;
+  with_element_type(name, "y", y, [&](auto type) {
+    using T = decltype(type);
+    with_activation(name, activation, [&](auto function) {
+      activate(threads(), function, y.elements(), before.as<T>(), y.as<T>());
+    });
+  });
 }
 
-void CpuBackend::linear_backward_data(ConstView dy, ConstView weight, View dx) {
+void CpuBackend::linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate) {
   constexpr auto name = "linear_backward_data";
   const Sizes s = sizes_of(name, "dx", dx, "dy", dy, "weight", weight);
+  check_dtype(name, "weight", weight, dy.dtype);
+  check_dtype(name, "dx", dx, dy.dtype);
   if (dx.elements() == 0) return;
-  if (s.out == 0) return fill_zero(dx);
-  gemm(name, threads(), 'N', 'N', s.n, s.in, s.out, dy.as<float>(), s.out, weight.as<float>(), s.in, 0.0f,
-       dx.as<float>(), s.in);
+  if (s.out == 0) {
+    if (!accumulate) fill_zero(dx);
+    return;
+  }
+  multiply(name, {false, false, s.n, s.in, s.out, dy.dtype, dx.dtype, accumulate}, dy.data, weight.data,
+           nullptr, dx.data);
 }
 
 void CpuBackend::linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
                                          bool accumulate) {
   constexpr auto name = "linear_backward_weights";
   const Sizes s = sizes_of(name, "x", x, "dy", dy, "dweight", dweight);
+  check_dtype(name, "dy", dy, x.dtype);
+  check_dtype(name, "dweight", dweight, DType::f32);
   if (!dbias.empty()) check_view(name, "dbias", dbias, DType::f32, Shape{s.out});
   if (dweight.elements() > 0) {
     if (s.n > 0) {
-      gemm(name, threads(), 'T', 'N', s.out, s.in, s.n, dy.as<float>(), s.out, x.as<float>(), s.in,
-           accumulate ? 1.0f : 0.0f, dweight.as<float>(), s.in);
+      multiply(name, {true, false, s.out, s.in, s.n, x.dtype, DType::f32, accumulate}, dy.data, x.data,
+               nullptr, dweight.data);
     } else if (!accumulate) {
       fill_zero(dweight);
     }
   }
-  if (!dbias.empty()) sum_rows(threads(), dy.as<float>(), s.n, s.out, dbias.as<float>(), accumulate);
+  if (dbias.empty()) return;
+  with_element_type(name, "dy", dy, [&](auto type) {
+    using T = decltype(type);
+    sum_rows(threads(), dy.as<T>(), s.n, s.out, dbias.as<float>(), accumulate);
+  });
 }
 
 }  // namespace motley

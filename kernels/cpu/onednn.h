@@ -60,6 +60,21 @@ inline Desc desc_f32(const dnnl::memory::dims& dims, Tag tag) {
   return {dims, dnnl::memory::data_type::f32, tag};
 }
 
+inline dnnl::memory::dims dims_of(const Desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+  return desc.get_dims();
+#else
+  return desc.dims();
+#endif
+}
+inline dnnl::memory::data_type type_of(const Desc& desc) {
+#if DNNL_VERSION_MAJOR >= 3
+  return desc.get_data_type();
+#else
+  return desc.data_type();
+#endif
+}
+
 // The scratchpad belongs to the caller, so that it is counted as device memory.
 inline dnnl::primitive_attr attributes() {
   dnnl::primitive_attr attr;
@@ -110,6 +125,60 @@ inline auto backward_weights_descriptor(const Convolution& c, const dnnl::primit
   return Op::primitive_desc({direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding, c.padding}, attr,
                             engine(), hint);
 #endif
+}
+
+// `bias` may be an empty descriptor.
+inline auto matmul_descriptor(const Desc& a, const Desc& b, const Desc& bias, const Desc& c,
+                              const dnnl::primitive_attr& attr) {
+  using Op = dnnl::matmul;
+#if DNNL_VERSION_MAJOR >= 3
+  return bias.get_size() > 0 ? Op::primitive_desc(engine(), a, b, bias, c, attr)
+                             : Op::primitive_desc(engine(), a, b, c, attr);
+#else
+  return Op::primitive_desc(bias.get_size() > 0 ? Op::desc(a, b, bias, c) : Op::desc(a, b, c), attr,
+                            engine());
+#endif
+}
+
+// A fully connected layer, src [n, in] and weights [out, in]; its forward descriptor is only a hint to the
+// others.
+inline auto inner_product_descriptor(const Desc& src, const Desc& weights, const Desc& dst) {
+  using Op = dnnl::inner_product_forward;
+  constexpr auto kind = dnnl::prop_kind::forward_training;
+#if DNNL_VERSION_MAJOR >= 3
+  return Op::primitive_desc(engine(), kind, src, weights, dst);
+#else
+  return Op::primitive_desc({kind, src, weights, dst}, engine());
+#endif
+}
+
+inline auto inner_product_data_descriptor(const Desc& src, const Desc& weights, const Desc& dst,
+                                          const dnnl::primitive_attr& attr) {
+  using Op = dnnl::inner_product_backward_data;
+  const auto hint = inner_product_descriptor(src, weights, dst);
+#if DNNL_VERSION_MAJOR >= 3
+  return Op::primitive_desc(engine(), src, weights, dst, hint, attr);
+#else
+  return Op::primitive_desc({src, weights, dst}, attr, engine(), hint);
+#endif
+}
+
+inline auto inner_product_weights_descriptor(const Desc& src, const Desc& weights, const Desc& dst,
+                                             const dnnl::primitive_attr& attr) {
+  using Op = dnnl::inner_product_backward_weights;
+  const Desc forward_weights(dims_of(weights), type_of(src), Tag::ab);  // the gradient may be the wider one
+  const auto hint = inner_product_descriptor(src, forward_weights, dst);
+#if DNNL_VERSION_MAJOR >= 3
+  return Op::primitive_desc(engine(), src, weights, dst, hint, attr);
+#else
+  return Op::primitive_desc({src, weights, dst}, attr, engine(), hint);
+#endif
+}
+
+// The processor multiplies bfloat16 itself.
+inline bool has_bf16_products() {
+  constexpr auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
 }  // namespace motley::onednn

@@ -2,6 +2,8 @@
 // does.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -26,6 +28,18 @@ void parallel_for(int threads, std::int64_t count, const Body& body) {
   }
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t i = 0; i < count; ++i) body(i);
+}
+
+// body(index, thread) with the number of the thread, in [0, threads), that runs it: which part of the
+// scratch memory is its own.
+template <class Body>
+void parallel_for_threads(int threads, std::int64_t count, const Body& body) {
+  if (threads == 1 || count <= 1) {
+    for (std::int64_t i = 0; i < count; ++i) body(i, 0);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::int64_t i = 0; i < count; ++i) body(i, omp_get_thread_num());
 }
 
 // body(begin, end) for consecutive blocks of [0, elements).

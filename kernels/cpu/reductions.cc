@@ -6,6 +6,9 @@
 
 namespace motley {
 
+// Sums formed side by side: a single one would wait for each of its additions.
+constexpr int sum_lanes = 64;
+
 void CpuBackend::sum_squares(ConstView x, View sum) {
   check_dtype("sum_squares", "x", x, DType::f32);
   check_length("sum_squares", "sum", sum, DType::f64, 1);
@@ -13,12 +16,18 @@ void CpuBackend::sum_squares(ConstView x, View sum) {
   const std::int64_t blocks = ceil_div(x.elements(), elementwise_block);
   auto* partial = reinterpret_cast<double*>(scratch(static_cast<std::size_t>(blocks) * sizeof(double)));
   parallel_blocks(threads(), x.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
-    double block_sum = 0;
-#pragma omp simd reduction(+ : block_sum)
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto value = static_cast<double>(values[i]);
-      block_sum += value * value;
+    double lane[sum_lanes] = {};
+    std::int64_t i = begin;
+    for (; i + sum_lanes <= end; i += sum_lanes) {
+#pragma omp simd
+      for (int l = 0; l < sum_lanes; ++l) {
+        const auto value = static_cast<double>(values[i + l]);
+        lane[l] += value * value;
+      }
     }
+    for (; i < end; ++i) lane[0] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    double block_sum = 0;
+    for (const double part : lane) block_sum += part;
     partial[begin / elementwise_block] = block_sum;
   });
   double total = 0;

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/parallel.h"
 
@@ -15,8 +16,9 @@ constexpr std::int64_t row_block = 16;  // rows whose sums are added up together
 constexpr int sum_count = 4;            // loss, rows counted, best hits, top-k hits
 
 // One row: adds to `sums`, and writes the gradient unless it is null. `gradient` may be `logits`.
-void row_loss(const float* logits, std::int64_t classes, std::int32_t label, int top_k, double* sums,
-              float* gradient) {
+template <class T>
+void row_loss(const float* logits, std::int64_t classes, std::int32_t label, int top_k, float weight,
+              double* sums, T* gradient) {
   float highest = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : highest)
   for (std::int64_t c = 0; c < classes; ++c) highest = logits[c] > highest ? logits[c] : highest;
@@ -25,10 +27,11 @@ void row_loss(const float* logits, std::int64_t classes, std::int32_t label, int
   for (std::int64_t c = 0; c < classes; ++c) total += static_cast<double>(vector_exp(logits[c] - highest));
 
   const float chosen = logits[label];
-  std::int64_t ahead = 0;  // classes ranked before the label
-  for (std::int64_t c = 0; c < classes; ++c) {
-    ahead += logits[c] > chosen || (logits[c] == chosen && c < label) ? 1 : 0;
-  }
+  std::int32_t ahead = 0;  // classes ranked before the label
+#pragma omp simd reduction(+ : ahead)
+  for (std::int64_t c = 0; c < classes; ++c) ahead += logits[c] > chosen ? 1 : 0;
+#pragma omp simd reduction(+ : ahead)
+  for (std::int64_t c = 0; c < label; ++c) ahead += logits[c] == chosen ? 1 : 0;
   sums[0] += std::log(total) + static_cast<double>(highest) - static_cast<double>(chosen);
   sums[1] += 1;
   if (!std::isnan(total)) {
@@ -37,46 +40,69 @@ void row_loss(const float* logits, std::int64_t classes, std::int32_t label, int
   }
   if (gradient == nullptr) return;
   const auto inverse = static_cast<float>(1.0 / total);
+  const float of_label = vector_exp(chosen - highest) * inverse - 1.0f;
 #pragma omp simd
-  for (std::int64_t c = 0; c < classes; ++c) gradient[c] = vector_exp(logits[c] - highest) * inverse;
-  gradient[label] -= 1.0f;
+  for (std::int64_t c = 0; c < classes; ++c) {
+    gradient[c] = from_float<T>(vector_exp(logits[c] - highest) * inverse * weight);
+  }
+  gradient[label] = from_float<T>(of_label * weight);
+}
+
+struct Rows {
+  const float* logits;
+  const std::int32_t* labels;
+  std::int64_t count, classes;
+  int top_k;
+  float weight;
+};
+
+// Loss and gradient of all rows, the sums of block after block in `partial`. Returns a row whose label is
+// no class, or -1.
+template <class T>
+std::int64_t all_rows(int threads, const Rows& r, double* partial, T* gradient) {
+  std::atomic<std::int64_t> wrong_row{-1};
+  parallel_for(threads, ceil_div(r.count, row_block), [&](std::int64_t block) {
+    double* sums = partial + block * sum_count;
+    std::fill_n(sums, sum_count, 0.0);
+    for (std::int64_t row = block * row_block; row < std::min(r.count, (block + 1) * row_block); ++row) {
+      T* row_gradient = gradient == nullptr ? nullptr : gradient + row * r.classes;
+      const std::int32_t label = r.labels[row];
+      if (label >= 0 && label < r.classes) {
+        row_loss(r.logits + row * r.classes, r.classes, label, r.top_k, r.weight, sums, row_gradient);
+      } else {
+        if (label != -1) wrong_row = row;
+        if (row_gradient != nullptr) std::fill_n(row_gradient, r.classes, T{});
+      }
+    }
+  });
+  return wrong_row;
 }
 
 }  // namespace
 
-void CpuBackend::softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits) {
+void CpuBackend::softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits,
+                             float weight) {
   constexpr auto name = "softmax_nll";
   check_rank(name, "logits", logits, DType::f32, 2);
   const std::int64_t rows = logits.shape[0], classes = logits.shape[1];
   check_view(name, "labels", labels, DType::i32, Shape{rows});
   check_view(name, "sums", sums, DType::f64, Shape{sum_count});
-  if (!dlogits.empty()) check_view(name, "dlogits", dlogits, DType::f32, logits.shape);
+  if (!dlogits.empty()) check_view(name, "dlogits", dlogits, dlogits.dtype, logits.shape);
   MOTLEY_CHECK(classes > 0 && top_k >= 1);
 
-  const float* in = logits.as<float>();
-  const std::int32_t* label = labels.as<std::int32_t>();
-  float* gradient = dlogits.empty() ? nullptr : dlogits.as<float>();
+  const Rows r{logits.as<float>(), labels.as<std::int32_t>(), rows, classes, top_k, weight};
   const std::int64_t blocks = ceil_div(rows, row_block);
   auto* partial =
       reinterpret_cast<double*>(scratch(static_cast<std::size_t>(blocks * sum_count) * sizeof(double)));
-  std::atomic<std::int64_t> wrong_row{-1};
-  parallel_for(threads(), blocks, [&](std::int64_t block) {
-    double* block_sums = partial + block * sum_count;
-    std::fill_n(block_sums, sum_count, 0.0);
-    for (std::int64_t row = block * row_block; row < std::min(rows, (block + 1) * row_block); ++row) {
-      float* row_gradient = gradient == nullptr ? nullptr : gradient + row * classes;
-      if (label[row] >= 0 && label[row] < classes) {
-        row_loss(in + row * classes, classes, label[row], top_k, block_sums, row_gradient);
-      } else {
-        if (label[row] != -1) wrong_row = row;
-        if (row_gradient != nullptr) std::fill_n(row_gradient, classes, 0.0f);
-      }
-    }
+  std::int64_t wrong_row = -1;
+  with_element_type(name, "dlogits", dlogits, [&](auto type) {
+    using T = decltype(type);
+    wrong_row = all_rows(threads(), r, partial, dlogits.empty() ? nullptr : dlogits.as<T>());
   });
   if (wrong_row >= 0) {
     fail(ExitCode::internal,
-         "{}: the label of row {} is {}, but there are {} classes, from 0, and -1 for none", name,
-         wrong_row.load(), label[wrong_row], classes);
+         "{}: the label of row {} is {}, but there are {} classes, from 0, and -1 for none", name, wrong_row,
+         r.labels[wrong_row], classes);
   }
   double* result = sums.as<double>();
   for (std::int64_t block = 0; block < blocks; ++block) {

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -77,6 +79,28 @@ std::optional<std::int64_t> step_set_aside(const std::string& name) {
   const std::size_t process = name.rfind('-');
   if (process < aside_prefix.size()) return std::nullopt;
   return step_of(name.substr(aside_prefix.size(), process - aside_prefix.size()));
+}
+
+TemporaryTree::TemporaryTree(std::filesystem::path path) : path_(std::move(path)) {
+  // A killed process may have had the number of this one.
+  remove();
+  make_directories(path_, code);
+}
+
+void TemporaryTree::remove() const {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+void make_durable_directories(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> parents;
+  std::error_code ignored;
+  for (std::filesystem::path at = std::filesystem::absolute(path, ignored).lexically_normal();
+       !std::filesystem::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
+    if (at.has_filename()) parents.push_back(at.parent_path());
+  }
+  make_directories(path, code);
+  for (const std::filesystem::path& parent : parents) sync_path(parent, code);
 }
 
 void discard(const std::filesystem::path& path) {

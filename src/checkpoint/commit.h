@@ -24,6 +24,24 @@ std::filesystem::path aside_path(const std::filesystem::path& save_dir, const st
 // The step of such a name; nullopt for every other name.
 std::optional<std::int64_t> step_set_aside(const std::string& name);
 
+// A directory of its own for what is not committed yet; goes with everything in it unless it was renamed.
+class TemporaryTree {
+ public:
+  explicit TemporaryTree(std::filesystem::path path);
+  ~TemporaryTree() { remove(); }
+  TemporaryTree(const TemporaryTree&) = delete;
+  TemporaryTree& operator=(const TemporaryTree&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void remove() const;
+  std::filesystem::path path_;
+};
+
+// mkdir -p whose result survives a power cut: each new directory is an entry of its parent.
+void make_durable_directories(const std::filesystem::path& path);
+
 // Removes a directory by renaming it to a temporary name first, so that at no moment there is half a
 // checkpoint.
 void discard(const std::filesystem::path& path);

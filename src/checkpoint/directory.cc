@@ -24,40 +24,6 @@ constexpr const char* model_name = "model.safetensors";
 constexpr const char* optimizer_name = "optimizer.h5";
 constexpr const char* trainer_name = "trainer.json";
 
-// A directory of its own for what is not committed yet; goes with everything in it unless it was renamed.
-class TemporaryTree {
- public:
-  explicit TemporaryTree(fs::path path) : path_(std::move(path)) {
-    // A killed process may have had the number of this one.
-    remove();
-    make_directories(path_, code);
-  }
-  ~TemporaryTree() { remove(); }
-  TemporaryTree(const TemporaryTree&) = delete;
-  TemporaryTree& operator=(const TemporaryTree&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  void remove() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path path_;
-};
-
-// mkdir -p whose result survives a power cut: each new directory is an entry of its parent.
-void make_durable_directories(const fs::path& path) {
-  std::vector<fs::path> parents;
-  std::error_code ignored;
-  for (fs::path at = fs::absolute(path, ignored).lexically_normal();
-       !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
-    if (at.has_filename()) parents.push_back(at.parent_path());
-  }
-  make_directories(path, code);
-  for (const fs::path& parent : parents) sync_path(parent, code);
-}
-
 void check_extra_name(const std::string& name) {
   const std::set<std::string> taken = {"",           ".",          "..", model_name, optimizer_name,
                                        trainer_name, manifest_name};

@@ -51,7 +51,8 @@ std::optional<Match> match(const std::vector<std::string>& arguments) {
   for (const Command& command : commands()) names.emplace_back(command.name);
   std::string given = arguments[0];
   if (given == "data") {
-    if (arguments.size() < 2) fail(ExitCode::usage, "\"data\" needs one of: idx, inspect");
+    if (arguments.size() < 2)
+      fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, pack, inspect");
     given += " " + arguments[1];
   }
   const std::string nearest = nearest_word(given, names);
@@ -104,7 +105,12 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> list = {
       {"train", "train a network", train_help, train},
       {"eval", "metrics of a checkpoint on a data set", eval_help, eval},
+      {"import", "a Hugging Face BERT to a checkpoint", import_help, import_model},
+      {"export", "a checkpoint to a Hugging Face BERT", export_help, export_model},
+      {"data bert", "text to BERT training data", data_bert_help, data_bert},
+      {"data vocab", "learns a BERT vocabulary from text", data_vocab_help, data_vocab},
       {"data idx", "IDX files (MNIST and its relatives) to HDF5", data_idx_help, data_idx},
+      {"data pack", "BERT shards to one file that is read without decoding", data_pack_help, data_pack},
       {"data inspect", "what an HDF5 file holds", data_inspect_help, data_inspect},
   };
   return list;

@@ -35,8 +35,18 @@ std::string train_help();
 void train(const std::vector<std::string>& arguments, const Context& context);
 std::string eval_help();
 void eval(const std::vector<std::string>& arguments, const Context& context);
+std::string import_help();
+void import_model(const std::vector<std::string>& arguments, const Context& context);
+std::string export_help();
+void export_model(const std::vector<std::string>& arguments, const Context& context);
+std::string data_bert_help();
+void data_bert(const std::vector<std::string>& arguments, const Context& context);
 std::string data_idx_help();
 void data_idx(const std::vector<std::string>& arguments, const Context& context);
+std::string data_pack_help();
+void data_pack(const std::vector<std::string>& arguments, const Context& context);
+std::string data_vocab_help();
+void data_vocab(const std::vector<std::string>& arguments, const Context& context);
 std::string data_inspect_help();
 void data_inspect(const std::vector<std::string>& arguments, const Context& context);
 

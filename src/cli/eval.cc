@@ -26,6 +26,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("save-dir", &options.save.save_dir, "directory of the run");
   set.add("restore-file", &options.save.restore_file,
           "checkpoint: a directory, or a name in --save-dir such as best; without it the newest good one");
+  set.group("network (task bert)");
+  add_model_options(set, options.model);
   set.group("how");
   add_batch_options(set, options.batch);
   set.add("log-format", &options.report.log_format, "simple or json");
@@ -62,7 +64,6 @@ struct Evaluation {
   Evaluation(const train::TrainOptions& options_, const comm::Communicator& parent)
       : options(options_),
         world(parent.handle(), options_.timeout_s),
-        task(train::make_task(options_.data.task)),
         region(train::slow_factor(options_.slow, world)) {}
 
   void open();
@@ -80,13 +81,10 @@ struct Evaluation {
 };
 
 void Evaluation::open() {
+  comm::agree(world, "making the model", [&] { task = train::make_task(options); });
   std::int64_t most_rows = 1;
   for (const std::string& subset : options.data.valid_subsets) {
-    std::string path;
-    comm::agree_on_root(world, "looking for the data",
-                        [&] { path = train::subset_path(options.data.data, subset); });
-    path = world.broadcast(path, 0, "where the data is");
-    sets.push_back(train::open_data(*task, subset, path, world));
+    sets.push_back(std::move(*train::open_subset(*task, options.data, subset, true, world)));
     most_rows = std::max(most_rows, static_cast<std::int64_t>(sets.back().source.rows));
   }
   backend = train::make_backend(options.device, options.threads, world);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include "core/error.h"
@@ -25,6 +26,8 @@ const std::pair<const char*, const char*> not_needed[] = {
     {"device-id", "every rank finds its own device"},
     {"local-rank", "every rank finds its own device"},
     {"num-workers", "one reader thread per rank stays a window ahead"},
+    {"lr-scheduler", "the rate always follows a warm-up and a polynomial decay"},
+    {"fast-stat-sync", "losses and counts are always summed over ranks"},
     {"ddp-backend", "gradients are always summed in overlapping buckets"},
 };
 
@@ -89,7 +92,7 @@ void OptionSet::group(const std::string& title) {
 
 void OptionSet::declare(const std::string& name, const std::string& help, bool is_switch, Setter set,
                         std::function<std::string()> text) {
-  options_.push_back({name, help, group_, text(), is_switch, std::move(set), std::move(text), false});
+  options_.push_back({name, help, group_, text(), is_switch, false, std::move(set), std::move(text), false});
 }
 
 void OptionSet::add(const std::string& name, std::string* field, const std::string& help) {
@@ -157,6 +160,21 @@ void OptionSet::add(const std::string& name, std::vector<std::string>* field, co
       [field] { return join(*field); });
 }
 
+void OptionSet::add_paths(const std::string& name, std::vector<std::string>* field, const std::string& help) {
+  declare(
+      name, help, false,
+      [=](const std::string& text) {
+        field->clear();
+        std::stringstream stream(text);
+        for (std::string path; std::getline(stream, path, ',');) {
+          if (path.empty()) fail(ExitCode::usage, "--{} is \"{}\", which names an empty path", name, text);
+          field->push_back(path);
+        }
+      },
+      [field] { return join(*field); });
+  options_.back().is_list = true;
+}
+
 void OptionSet::add_switch(const std::string& name, bool* field, const std::string& help) {
   declare(
       name, help, true,
@@ -183,6 +201,9 @@ po::options_description OptionSet::description() const {
   for (const Option& option : options_) {
     if (option.is_switch) {
       all.add_options()(option.name.c_str(), option.help.c_str());
+    } else if (option.is_list) {
+      all.add_options()(option.name.c_str(), po::value<std::vector<std::string>>()->multitoken(),
+                        option.help.c_str());
     } else {
       all.add_options()(option.name.c_str(), po::value<std::string>(), option.help.c_str());
     }
@@ -204,8 +225,16 @@ void OptionSet::fail_unknown(const std::string& name, const std::string& where) 
 
 void OptionSet::apply(const po::parsed_options& parsed, const std::string& where, bool override_given) {
   std::vector<std::string> seen;
+  std::map<std::string, std::string> lists;  // what was given so far
+  std::vector<std::string> given_before;
+  for (const Option& option : options_) {
+    if (option.given) given_before.push_back(option.name);
+  }
+  const auto contains = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   for (const po::option& found : parsed.options) {
-    const std::string text = found.value.empty() ? std::string() : found.value.front();
+    std::string text = join(found.value);
     if (found.position_key >= 0) {
       if (positional_ == nullptr || !positional_->empty()) {
         fail(ExitCode::usage, "\"{}\" was not expected; motley {} --help says what is", text, command_);
@@ -224,11 +253,14 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
     const auto option =
         std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
     if (option == options_.end()) fail_unknown(name, where);
-    if (std::find(seen.begin(), seen.end(), name) != seen.end()) {
+    if (option->is_list) {
+      std::string& all = lists[name];
+      text = all += (all.empty() ? "" : ",") + text;
+    } else if (contains(seen, name)) {
       fail(ExitCode::usage, "{}--{} was given twice", where, name);
     }
     seen.push_back(name);
-    if (option->given && !override_given) continue;  // the command line wins over the file
+    if (contains(given_before, name) && !override_given) continue;  // the command line wins over the file
     try {
       option->set(text);
     } catch (const Error& error) {

@@ -27,6 +27,8 @@ class OptionSet {
   void add(const std::string& name, std::vector<double>* field, const std::string& help);
   void add(const std::string& name, std::vector<std::int64_t>* field, const std::string& help);
   void add(const std::string& name, std::vector<std::string>* field, const std::string& help);
+  // Paths: several words behind the name, commas between them, the option repeated, or all of these.
+  void add_paths(const std::string& name, std::vector<std::string>* field, const std::string& help);
   // A switch without a value.
   void add_switch(const std::string& name, bool* field, const std::string& help);
   // The one argument that has no name, e.g. FILE.
@@ -45,6 +47,8 @@ class OptionSet {
   struct Option {
     std::string name, help, group, default_text;
     bool is_switch = false;
+    bool is_list =
+        false;  // may be given more than once; set() then gets all values, with commas between them
     Setter set;
     std::function<std::string()> text;  // the current value
     bool given = false;

@@ -5,8 +5,24 @@
 namespace motley::cli {
 
 void add_data_options(OptionSet& set, train::DataOptions& options) {
-  set.add("task", &options.task, "what to train: mnist");
-  set.add("data", &options.data, "directory with HDF5 image sets");
+  set.add("task", &options.task, "what to train: mnist or bert");
+  set.add("data", &options.data,
+          "directory with the HDF5 files; for BERT also files with commas between them");
+  set.add("num-file", &options.num_file, "use the first this many shards of each subset; 0: all");
+}
+
+void add_model_options(OptionSet& set, train::ModelOptions& options) {
+  set.add("config-file", &options.config_file,
+          "bert_config.json; without it the config.json of the checkpoint, or of --init-from");
+  set.add("dict", &options.dict, "vocab.txt; goes into checkpoints, and --masking dynamic needs it");
+  set.add("precision", &options.precision,
+          "fp32, or bf16: activations and products in bfloat16, parameters and sums in float32");
+  set.add("masking", &options.masking,
+          "static: as the data is masked; dynamic: drawn anew every time a sample is used");
+  set.add("masked-lm-prob", &options.masked_lm_prob, "dynamic masking: part of the tokens to predict");
+  set.add("max-predictions-per-seq", &options.max_predictions,
+          "dynamic masking: most tokens to predict; 0: --masked-lm-prob of the longest sequence, rounded up");
+  set.add_switch("whole-word", &options.whole_word, "dynamic masking: all pieces of a word together");
 }
 
 void add_batch_options(OptionSet& set, train::BatchOptions& options) {

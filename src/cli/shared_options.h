@@ -20,6 +20,8 @@ struct SharedOptions {
 };
 
 void add_data_options(OptionSet& set, train::DataOptions& options);
+// The network and its masking: task bert.
+void add_model_options(OptionSet& set, train::ModelOptions& options);
 void add_batch_options(OptionSet& set, train::BatchOptions& options);
 void add_device_options(OptionSet& set, SharedOptions& shared);
 

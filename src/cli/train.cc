@@ -11,11 +11,18 @@ namespace {
 void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared) {
   set.group("data");
   add_data_options(set, options.data);
-  set.add("train-subset", &options.data.train_subset, "train on DIR/<this>.h5");
+  set.add("train-subset", &options.data.train_subset,
+          "train on DIR/<this>.h5; for BERT also on the shards in DIR/<this>");
   set.add("valid-subset", &options.data.valid_subsets,
           "judge on DIR/<this>.h5, several with commas between them");
   set.add("validate-interval", &options.data.validate_interval, "judge every this many epochs; 0: never");
   set.add("curriculum", &options.data.curriculum, "do not shuffle the first this many epochs");
+  set.add("shuffle-pool", &options.data.shuffle_pool,
+          "samples of shards that are shuffled together; packed files are shuffled as a whole");
+  set.group("network (task bert)");
+  add_model_options(set, options.model);
+  set.add_switch("recompute", &options.model.recompute,
+                 "keep only the inputs of layers for the backward pass: less memory, a third more work");
   set.group("batches and shares");
   add_batch_options(set, options.batch);
   set.add("update-freq", &options.batch.update_freq,
@@ -27,15 +34,15 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "stop when the learning rate has fallen to this; negative: never");
   set.group("optimizer");
   train::OptimizerOptions& optimizer = options.optimizer;
-  set.add("optimizer", &optimizer.name, "sgd, adam, adamw or adadelta, as PyTorch defines them");
+  set.add("optimizer", &optimizer.name, "sgd, adam, adamw or adadelta, as PyTorch defines them, or lamb");
   set.add("momentum", &optimizer.momentum, "sgd");
   set.add("dampening", &optimizer.dampening, "sgd");
   set.add_switch("nesterov", &optimizer.nesterov, "sgd");
-  set.add("adam-betas", &shared.adam_betas, "adam, adamw");
-  set.add("adam-eps", &optimizer.adam_eps, "adam, adamw");
+  set.add("adam-betas", &shared.adam_betas, "adam, adamw, lamb");
+  set.add("adam-eps", &optimizer.adam_eps, "adam, adamw, lamb");
   set.add("adadelta-rho", &optimizer.adadelta_rho, "adadelta");
   set.add("adadelta-eps", &optimizer.adadelta_eps, "adadelta");
-  set.add("weight-decay", &optimizer.weight_decay, "added to the gradient; adamw: taken off the weights");
+  set.add("weight-decay", &optimizer.weight_decay, "added to the gradient; adamw, lamb: taken off the weights, of bert not off biases and norms");
   set.add("clip-norm", &optimizer.clip_norm, "largest norm of the gradient; 0: no clipping");
   set.group("learning rate");
   set.add("lr", &options.schedule.lr, "one rate per epoch, the last for all further ones");
@@ -48,6 +55,9 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("save-dir", &save.save_dir, "directory for checkpoints, metrics.jsonl and config.ini");
   set.add("restore-file", &save.restore_file,
           "checkpoint to continue from; without it the newest good one of --save-dir");
+  set.add("init-from", &save.init_from,
+          "begin a new run with the parameters of this checkpoint, run or Hugging Face directory, step 0 and a "
+          "fresh optimizer");
   set.add("save-interval", &save.save_interval, "save every this many epochs; 0: only at the end");
   set.add("save-interval-updates", &save.save_interval_updates,
           "save and judge every this many steps; 0: never");

@@ -39,6 +39,14 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
   }
 }
 
+void check_replaceable(const std::filesystem::path& path, ExitCode code) {
+  std::error_code unknown;
+  const std::filesystem::file_status existing = std::filesystem::status(path, unknown);
+  if (is_directory(existing)) fail(code, "cannot write {}: it is a directory", path.string());
+  if (exists(existing) && !is_regular_file(existing))
+    fail(code, "cannot write {}: it is there and not a regular file", path.string());
+}
+
 void sync_path(const std::filesystem::path& path, ExitCode code) {
   Descriptor(path, O_RDONLY, code).sync();
 }

@@ -22,6 +22,10 @@ void write_file(const std::filesystem::path& path, std::string_view content, Exi
 // checkpoint::remove_leftovers() knows it.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content, ExitCode code);
 
+// Error when `path` is there and no regular file: renaming would put a file in the place of a directory, a
+// device or a pipe. What cannot be looked at cannot be created either, and is said there.
+void check_replaceable(const std::filesystem::path& path, ExitCode code);
+
 // fsync of a file or of a directory (for the directory entry of something created or renamed in it).
 void sync_path(const std::filesystem::path& path, ExitCode code);
 

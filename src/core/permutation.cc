@@ -12,9 +12,10 @@ constexpr std::uint32_t feistel_rounds = 6;
 
 }  // namespace
 
-KeyedPermutation::KeyedPermutation(std::uint64_t size, std::uint64_t seed, std::uint32_t epoch)
-    : size_(size), seed_(seed), epoch_(epoch), half_bits_(1) {
-  MOTLEY_CHECK(size >= 1 && size < (std::uint64_t{1} << 62));
+KeyedPermutation::KeyedPermutation(std::uint64_t size, std::uint64_t seed, std::uint32_t epoch,
+                                   std::uint64_t stream)
+    : size_(size), seed_(seed), epoch_(epoch), stream_(stream), half_bits_(1) {
+  MOTLEY_CHECK(size >= 1 && size < (std::uint64_t{1} << 62) && stream < (std::uint64_t{1} << 53));
   while ((std::uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
 }
 
@@ -23,8 +24,11 @@ std::uint64_t KeyedPermutation::encrypt(std::uint64_t value) const {
   std::uint64_t left = value >> half_bits_;
   std::uint64_t right = value & mask;
   for (std::uint32_t round = 0; round < feistel_rounds; ++round) {
-    const RandomKey key(seed_, Purpose::shuffle, round, epoch_);
-    const Philox4 mixed = random_block(key, 0, static_cast<std::uint32_t>(right));
+    // The round takes 3 of the 24 bits that a key has for an index; the stream has the rest and the slot.
+    const RandomKey key(seed_, Purpose::shuffle, round | static_cast<std::uint32_t>(stream_ >> 32) << 3,
+                        epoch_);
+    const Philox4 mixed =
+        random_block(key, static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(right));
     const std::uint64_t next = left ^ (mixed.x & mask);
     left = right;
     right = next;

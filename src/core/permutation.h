@@ -12,8 +12,9 @@ namespace motley {
 
 class KeyedPermutation {
  public:
-  // A permutation of [0, size) that depends on (seed, epoch) alone; size >= 1 and < 2^62.
-  KeyedPermutation(std::uint64_t size, std::uint64_t seed, std::uint32_t epoch);
+  // A permutation of [0, size) that depends on (seed, epoch, stream) alone; size >= 1 and < 2^62. Streams,
+  // below 2^53, are for those who need several permutations of one epoch.
+  KeyedPermutation(std::uint64_t size, std::uint64_t seed, std::uint32_t epoch, std::uint64_t stream = 0);
 
   std::uint64_t size() const { return size_; }
   // Where position `index` of the shuffled order points; index < size.
@@ -25,6 +26,7 @@ class KeyedPermutation {
   std::uint64_t size_;
   std::uint64_t seed_;
   std::uint32_t epoch_;
+  std::uint64_t stream_;
   int half_bits_;
 };
 

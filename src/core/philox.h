@@ -43,7 +43,8 @@ enum class Purpose : std::uint8_t {
   shuffle = 3,
   augmentation = 4,
   delay = 5,
-  masking = 6
+  masking = 6,
+  sentence_pairs = 7
 };
 
 // A stream of counted random numbers: everything but slot and element fixed.

@@ -94,8 +94,16 @@ std::string duration_text(double seconds) {
 
 namespace {
 
-// How much is said: everything, the first metric only, or that in short words.
+constexpr std::size_t most_metrics = 3;  // metrics.jsonl has all
+
+// How much is said: the first metrics, the first one only, or that in short words.
 enum class Detail : std::uint8_t { all, first_metric, terse };
+
+// "mlm_accuracy" is "mlm_acc".
+std::string in_short(const std::string& name) {
+  constexpr std::string_view word = "accuracy", brief = "acc";
+  return name.ends_with(word) ? name.substr(0, name.size() - word.size()).append(brief) : name;
+}
 
 std::vector<std::string> progress_fields(const StepRecord& record, const RunLength& length,
                                          double seconds_left, Detail detail) {
@@ -103,9 +111,10 @@ std::vector<std::string> progress_fields(const StepRecord& record, const RunLeng
   std::vector<std::string> fields = {(terse ? "" : "epoch ") + of_total(record.epoch, length.total_epochs),
                                      (terse ? "" : "step ") + of_total(record.step, length.total_steps),
                                      "loss " + value_text(record.loss)};
+  std::size_t said = 0;
   for (const auto& [name, value] : record.metrics) {
-    fields.push_back(metric_text(terse && name == "accuracy" ? "acc" : name, value, is_fraction(name)));
-    if (detail != Detail::all) break;
+    fields.push_back(metric_text(terse ? in_short(name) : name, value, is_fraction(name)));
+    if (detail != Detail::all || ++said == most_metrics) break;
   }
   if (record.step_s > 0) {
     fields.push_back(rate_text(static_cast<double>(record.samples) / record.step_s) +

@@ -27,6 +27,7 @@ struct StepRecord {
   std::int64_t samples = 0;
   double step_s = 0;                                    // wall time of all `steps`
   std::vector<std::pair<std::string, double>> metrics;  // {"accuracy", 0.87}, in the order to print
+  std::vector<double> sums;                             // what the task makes loss and metrics of
   std::vector<RankTime> ranks;
 };
 

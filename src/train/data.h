@@ -2,10 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
-#include "io/window_reader.h"
+#include "io/sample_reader.h"
+#include "train/options.h"
+#include "train/sample_order.h"
 #include "train/task.h"
 
 namespace motley::train {
@@ -13,15 +17,19 @@ namespace motley::train {
 struct DataSet {
   std::string subset;  // "train"
   io::RowSource source;
-  std::unique_ptr<io::WindowReader> reader;
+  std::unique_ptr<io::SampleReader> reader;
 };
 
-// Rank 0 describes the file, every rank checks its part of the contents, then every rank opens it for
-// reading. Collective; AgreedError(input) on every rank when anything is wrong anywhere.
-DataSet open_data(const Task& task, const std::string& subset, const std::string& path,
-                  const comm::Communicator& world);
+// Rank 0 finds and describes the subset, every rank checks its part of the contents, then every rank opens it
+// for reading. Nothing when it is not there and is not `required`. Collective; AgreedError on every rank when
+// anything is wrong anywhere.
+std::optional<DataSet> open_subset(Task& task, const DataOptions& data, const std::string& subset,
+                                   bool required, const comm::Communicator& world);
 
 // DIR/<subset>.h5; Error(input) when --data is not a directory.
 std::string subset_path(const std::string& data, const std::string& subset);
+
+// The sizes that the order of an epoch depends on.
+std::vector<ShardSize> shard_sizes(const io::RowSource& source);
 
 }  // namespace motley::train

@@ -2,9 +2,7 @@
 
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 
-#include "comm/agree.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -43,18 +41,12 @@ Judge::Judge(const TrainOptions& options, const comm::Communicator& world, Task&
 void Judge::open() {
   if (options_.data.validate_interval == 0) return;
   for (const std::string& subset : options_.data.valid_subsets) {
-    std::string path;
-    comm::agree_on_root(world_, "looking for the validation data", [&] {
-      const std::string wanted = subset_path(options_.data.data, subset);
-      std::error_code error;
-      if (options_.data.valid_subset_given || std::filesystem::exists(wanted, error)) path = wanted;
-    });
-    path = world_.broadcast(path, 0, "where the validation data is");
-    if (path.empty()) {
-      log::info("there is no {}.h5 in {}: training without validation", subset, options_.data.data);
-      continue;
+    auto set = open_subset(task_, options_.data, subset, options_.data.valid_subset_given, world_);
+    if (set) {
+      sets_.push_back(std::move(*set));
+    } else {
+      log::info("there is no subset {} in {}: training without validation", subset, options_.data.data);
     }
-    sets_.push_back(open_data(task_, subset, path, world_));
   }
 }
 

@@ -24,6 +24,7 @@ report::StepRecord StepMeter::collect(const comm::Communicator& world, const Tas
   const Metrics metrics = task.metrics(sums_);
   record.loss = metrics.loss;
   record.metrics = metrics.values;
+  record.sums = sums_;
   const double mine[] = {n_ / static_cast<double>(std::max<std::int64_t>(steps_, 1)), compute_s_, wait_s_};
   const std::vector<double> all = world.all_gather(mine, "the timings of all ranks");
   for (std::size_t i = 0; i + 2 < all.size(); i += 3) {
@@ -35,17 +36,15 @@ report::StepRecord StepMeter::collect(const comm::Communicator& world, const Tas
   return record;
 }
 
-void append(report::StepRecord& earlier, const report::StepRecord& later) {
+void append(report::StepRecord& earlier, const report::StepRecord& later, const Task& task) {
   if (earlier.steps == 0 || earlier.ranks.empty()) {
     earlier = later;
     return;
   }
-  const auto before = static_cast<double>(earlier.samples), added = static_cast<double>(later.samples);
-  const auto mean = [&](double a, double b) { return (a * before + b * added) / (before + added); };
-  earlier.loss = mean(earlier.loss, later.loss);
-  for (std::size_t i = 0; i < earlier.metrics.size(); ++i) {
-    earlier.metrics[i].second = mean(earlier.metrics[i].second, later.metrics[i].second);
-  }
+  for (std::size_t i = 0; i < earlier.sums.size(); ++i) earlier.sums[i] += later.sums[i];
+  const Metrics metrics = task.metrics(earlier.sums);
+  earlier.loss = metrics.loss;
+  earlier.metrics = metrics.values;
   for (std::size_t i = 0; i < earlier.ranks.size(); ++i) {
     const double steps = static_cast<double>(earlier.steps + later.steps);
     const double n = (static_cast<double>(earlier.ranks[i].n * earlier.steps) +

@@ -28,8 +28,8 @@ class StepMeter {
   double n_ = 0, compute_s_ = 0, wait_s_ = 0, step_s_ = 0;
 };
 
-// Joins the record of later steps to that of earlier ones (means weighted by samples, times and shares summed
-// or averaged over steps).
-void append(report::StepRecord& earlier, const report::StepRecord& later);
+// Joins the record of later steps to that of earlier ones: loss and metrics are made anew of the sums of both,
+// times and shares are summed or averaged over steps.
+void append(report::StepRecord& earlier, const report::StepRecord& later, const Task& task);
 
 }  // namespace motley::train

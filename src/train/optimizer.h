@@ -17,7 +17,7 @@ class Optimizer {
 
   // Updates store.values() from store.gradients() * scale[0] (see Backend::gradient_scale). `step` counts
   // from 1.
-  virtual void step(double lr, std::int64_t step, ConstView scale) = 0;
+  void step(double lr, std::int64_t step, ConstView scale);
 
   // The state arenas, each laid out as the parameters, under PyTorch's names ("square_avg").
   struct State {
@@ -29,6 +29,7 @@ class Optimizer {
  protected:
   Optimizer(Backend& backend, ParameterStore& store, const std::vector<std::string>& state_names);
   View state(std::size_t index) const;
+  virtual void update(double lr, std::int64_t step, ConstView scale) = 0;
 
   Backend& backend_;
   ParameterStore& store_;
@@ -37,7 +38,13 @@ class Optimizer {
   std::vector<State> states_;
 };
 
-// The store must be allocated, with gradients.
+// Where weight decay applies and where it does not, as slices of the arena. Neighbours with the same decay are
+// one slice; padding goes with either, since it is zero and has no gradient. `per_tensor` keeps every tensor a
+// slice of its own, without padding.
+std::vector<Segment> decay_segments(const ParameterStore& store, double weight_decay, bool per_tensor);
+
+// The store must be allocated, with gradients. adamw and lamb leave weight decay off the parameters that do not
+// decay; sgd, adam and adadelta add it to every gradient, as PyTorch and HetSeq do.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Backend& backend,
                                           ParameterStore& store);
 

@@ -31,7 +31,7 @@ void expect(bool holds, const char* option, double value, const char* expected) 
 }
 
 void check_optimizer(const OptimizerOptions& optimizer) {
-  expect_one_of("optimizer", optimizer.name, std::array{"sgd", "adam", "adamw", "adadelta"});
+  expect_one_of("optimizer", optimizer.name, std::array{"sgd", "adam", "adamw", "lamb", "adadelta"});
   expect(optimizer.momentum >= 0 && optimizer.momentum < 1, "momentum", optimizer.momentum,
          "a number in [0, 1)");
   expect(optimizer.adam_beta1 >= 0 && optimizer.adam_beta1 < 1, "adam-betas", optimizer.adam_beta1,
@@ -98,10 +98,45 @@ void check_batch(const BatchOptions& batch, int ranks) {
   }
 }
 
+// Options of one task mean nothing to another.
+void expect_bert(const std::string& task, const char* option, bool given) {
+  if (given && task != "bert") fail(ExitCode::usage, "--{} is for task bert; this is task {}", option, task);
+}
+
+void check_model(const ModelOptions& model, const std::string& task) {
+  const ModelOptions unset;
+  if (model.precision == "fp16") {
+    fail(ExitCode::usage, "--precision fp16 needs a GPU, and this version has none; expected fp32 or bf16");
+  }
+  expect_one_of("precision", model.precision, std::array{"fp32", "bf16"});
+  expect_one_of("masking", model.masking, std::array{"static", "dynamic"});
+  expect_bert(task, "config-file", !model.config_file.empty());
+  expect_bert(task, "dict", !model.dict.empty());
+  expect_bert(task, "precision bf16", model.precision != unset.precision);
+  expect_bert(task, "recompute", model.recompute);
+  expect_bert(task, "masking dynamic", model.masking != unset.masking);
+  expect(model.masked_lm_prob > 0 && model.masked_lm_prob <= 1, "masked-lm-prob", model.masked_lm_prob,
+         "a number above 0 and at most 1");
+  expect(model.max_predictions >= 0 && model.max_predictions <= 65535, "max-predictions-per-seq",
+         static_cast<double>(model.max_predictions), "0 (by itself) to 65535");
+  const bool dynamic = model.masking == "dynamic";
+  const auto expect_dynamic = [&](const char* option, bool given) {
+    if (given && !dynamic)
+      fail(ExitCode::usage, "--{} is for --masking dynamic; the data is masked already", option);
+  };
+  expect_dynamic("masked-lm-prob", model.masked_lm_prob != unset.masked_lm_prob);
+  expect_dynamic("max-predictions-per-seq", model.max_predictions != 0);
+  expect_dynamic("whole-word", model.whole_word);
+  if (dynamic && model.dict.empty()) {
+    fail(ExitCode::usage, "--masking dynamic needs --dict, the vocab.txt that the data was made with");
+  }
+}
+
 }  // namespace
 
 void check_options(const TrainOptions& options, int ranks) {
-  expect_one_of("task", options.data.task, std::array{"mnist"});
+  expect_one_of("task", options.data.task, std::array{"mnist", "bert"});
+  check_model(options.model, options.data.task);
   if (options.data.data.empty())
     fail(ExitCode::usage, "--data is missing; expected the directory with the HDF5 files");
   check_batch(options.batch, ranks);
@@ -111,6 +146,11 @@ void check_options(const TrainOptions& options, int ranks) {
          static_cast<double>(options.data.validate_interval), "at least 0 (0: never)");
   expect(options.data.curriculum >= 0 && options.data.curriculum <= std::numeric_limits<int>::max(),
          "curriculum", static_cast<double>(options.data.curriculum), "0 to 2147483647");
+  expect(options.data.num_file >= 0, "num-file", static_cast<double>(options.data.num_file),
+         "at least 0 (0: all)");
+  constexpr std::int64_t largest_pool = 1LL << 31;
+  expect(options.data.shuffle_pool >= 1 && options.data.shuffle_pool <= largest_pool, "shuffle-pool",
+         static_cast<double>(options.data.shuffle_pool), "1 to 2147483648 samples");
   expect(options.save.save_interval >= 0, "save-interval", static_cast<double>(options.save.save_interval),
          "at least 0 (0: only at the end)");
   expect(options.save.save_interval_updates >= 0, "save-interval-updates",

@@ -10,7 +10,7 @@
 namespace motley::train {
 
 struct OptimizerOptions {
-  std::string name = "adadelta";  // sgd, adam, adamw, adadelta
+  std::string name = "adadelta";  // sgd, adam, adamw, lamb, adadelta
   double momentum = 0.9;
   double dampening = 0;
   bool nesterov = false;
@@ -40,12 +40,26 @@ struct BatchOptions {
 
 struct DataOptions {
   std::string task = "mnist";
-  std::string data;  // directory with <subset>.h5
+  std::string data;  // directory with <subset>.h5; for BERT also shards, or a list of them
   std::string train_subset = "train";
   std::vector<std::string> valid_subsets = {"valid"};
   bool valid_subset_given = false;     // the default may be absent; a named one may not
   std::int64_t validate_interval = 1;  // epochs; 0: never
   std::int64_t curriculum = 0;         // epochs that are not shuffled
+  std::int64_t num_file = 0;           // the first this many shards of a subset; 0: all
+  std::int64_t shuffle_pool = 65536;   // rows of shards that are shuffled together
+};
+
+// What the network is and how it is computed; of use to task bert alone.
+struct ModelOptions {
+  std::string config_file;         // bert_config.json; empty: config.json beside the parameters to begin with
+  std::string dict;                // vocab.txt
+  std::string precision = "fp32";  // fp32, bf16
+  bool recompute = false;          // activations, in the backward pass, instead of keeping them
+  std::string masking = "static";  // static: as the data has it; dynamic: drawn anew for every epoch
+  double masked_lm_prob = 0.15;    // for dynamic masking, as are the following
+  std::int64_t max_predictions = 0;  // per sequence; 0: masked_lm_prob of its length, rounded up
+  bool whole_word = false;
 };
 
 struct SaveOptions {
@@ -55,6 +69,7 @@ struct SaveOptions {
   std::int64_t save_interval_updates = 0;  // steps; 0: never
   std::int64_t keep_interval_updates = -1, keep_last_epochs = -1;
   bool no_save = false;
+  std::string init_from;  // a new run begins with the parameters of this checkpoint or model directory
   std::string best_metric = "loss";
   bool maximize_best_metric = false;
 };
@@ -67,6 +82,7 @@ struct ReportOptions {
 
 struct TrainOptions {
   DataOptions data;
+  ModelOptions model;
   BatchOptions batch;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;

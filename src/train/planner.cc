@@ -1,16 +1,18 @@
 #include "train/planner.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "balance/shares.h"
 #include "core/error.h"
-#include "core/permutation.h"
 
 namespace motley::train {
 
 Planner::Planner(const comm::Communicator& world, const PlannerOptions& options, const Position& start)
     : world_(world), options_(options), at_(start) {
   MOTLEY_CHECK(options.samples >= 1);
+  if (world.rank() == 0)
+    order_.emplace(OrderOptions{options.samples, options.seed, options.shards, options.pool_rows});
 }
 
 // Every rank derives the steps from its own copy of the position: only shares and ids have to be sent.
@@ -39,30 +41,34 @@ std::vector<StepPlan> Planner::steps_of_next_window() {
 // What rank r is sent: offset and n of every step, then its sample ids.
 std::vector<std::vector<std::uint64_t>> Planner::draw(const std::vector<StepPlan>& steps,
                                                       std::int64_t first_sample,
-                                                      const std::vector<double>& weights) const {
+                                                      const std::vector<double>& weights) {
   std::vector<std::vector<std::uint64_t>> parts(static_cast<std::size_t>(world_.size()));
   const int epoch = steps.front().epoch;
   const bool shuffled = options_.shuffle && epoch > options_.unshuffled_epochs;
-  const KeyedPermutation order(options_.samples, options_.seed, static_cast<std::uint32_t>(epoch));
 
   std::vector<std::vector<std::int64_t>> shares, offsets;
   for (const StepPlan& step : steps) {
     shares.push_back(balance::proportional_shares(step.batch, weights));
     offsets.push_back(balance::share_offsets(shares.back()));
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      parts[rank].push_back(static_cast<std::uint64_t>(offsets.back()[rank]));
+      parts[rank].push_back(static_cast<std::uint64_t>(shares.back()[rank]));
+    }
   }
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      parts[rank].push_back(static_cast<std::uint64_t>(offsets[i][rank]));
-      parts[rank].push_back(static_cast<std::uint64_t>(shares[i][rank]));
+  auto place = static_cast<std::uint64_t>(first_sample);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto batch = static_cast<std::uint64_t>(steps[i].batch);
+    std::vector<std::uint64_t> samples(batch);
+    if (shuffled) {
+      samples = order_->step(epoch, place, batch);
+    } else {
+      std::iota(samples.begin(), samples.end(), place);
     }
-    std::int64_t step_start = first_sample;
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      for (std::int64_t slot = offsets[i][rank]; slot < offsets[i][rank] + shares[i][rank]; ++slot) {
-        const auto place = static_cast<std::uint64_t>(step_start + slot);
-        parts[rank].push_back(shuffled ? order(place) : place);
-      }
-      step_start += steps[i].batch;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const auto first = samples.begin() + offsets[i][rank];
+      parts[rank].insert(parts[rank].end(), first, first + shares[i][rank]);
     }
+    place += batch;
   }
   return parts;
 }

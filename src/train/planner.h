@@ -1,6 +1,6 @@
 // Rank 0 plans, everybody reads (law 6). A window is up to W consecutive steps of one epoch. For each, rank 0
-// draws the sample ids of the global batch from the shuffled order, divides its slots into shares, and
-// scatters to every rank the slots and ids that are its own.
+// draws the sample ids of the global batch from the shuffled order (train/sample_order.h), divides its slots
+// into shares, and scatters to every rank the slots and ids that are its own.
 //
 // The global batch of a step depends on (seed, epoch, position in the epoch) alone (law 1).
 #pragma once
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "train/sample_order.h"
 
 namespace motley::train {
 
@@ -39,6 +40,8 @@ struct PlannerOptions {
   const char* purpose = "training";  // named when a rank does not come for its plan
   std::uint64_t samples = 0;         // in the data set, at least 1
   std::uint64_t seed = 0;
+  std::vector<ShardSize> shards = {};  // of data that is decoded block by block
+  std::uint64_t pool_rows = 65536;     // --shuffle-pool
   std::function<std::int64_t(int epoch)> global_batch;
   std::int64_t window = 16;
   int unshuffled_epochs = 0;  // the first epochs keep the order of the file (--curriculum)
@@ -58,11 +61,12 @@ class Planner {
  private:
   std::vector<StepPlan> steps_of_next_window();
   std::vector<std::vector<std::uint64_t>> draw(const std::vector<StepPlan>& steps, std::int64_t first_sample,
-                                               const std::vector<double>& weights) const;
+                                               const std::vector<double>& weights);
 
   const comm::Communicator& world_;
   PlannerOptions options_;
   Position at_;
+  std::optional<SampleOrder> order_;  // on rank 0
 };
 
 // Steps of one epoch, and of a whole run from its start (0: no limit known).

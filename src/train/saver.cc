@@ -6,61 +6,12 @@
 #include "checkpoint/retention.h"
 #include "comm/agree.h"
 #include "core/log.h"
+#include "train/stored_model.h"
 
 namespace motley::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int format_version = 1;
-
-// Entries for one arena held in host memory: one tensor per parameter, in forward order.
-std::vector<io::SafetensorsEntry> entries(const ParameterStore& store, const std::string& prefix,
-                                          float* arena) {
-  std::vector<io::SafetensorsEntry> list;
-  for (const Parameter& parameter : store.all()) {
-    io::SafetensorsEntry entry;
-    entry.name = prefix + parameter.name;
-    entry.dtype = DType::f32;
-    entry.shape = parameter.shape;
-    entry.data = arena + parameter.offset;
-    list.push_back(entry);
-  }
-  return list;
-}
-
-// Which checkpoint to load, on rank 0; empty when a run is to start from the beginning.
-fs::path find_checkpoint(const std::string& save_dir, const std::string& restore_file) {
-  if (restore_file.empty()) return checkpoint::newest_good(save_dir).value_or(fs::path());
-  for (const fs::path& candidate : {fs::path(restore_file), fs::path(save_dir) / restore_file}) {
-    std::error_code error;
-    if (fs::is_directory(candidate, error)) return candidate;
-  }
-  fail(ExitCode::checkpoint, "--restore-file {}: there is no such checkpoint directory, here or in {}",
-       restore_file, save_dir);
-}
-
-Position position_of(const Json& trainer, const std::string& where) {
-  constexpr ExitCode code = ExitCode::checkpoint;
-  return {json_get<int>(trainer, "epoch", where, code),
-          json_get<std::int64_t>(trainer, "samples_of_epoch", where, code),
-          json_get<std::int64_t>(trainer, "step", where, code)};
-}
-
-// Format and task of a checkpoint must be this program's and this run's.
-void check_kind(const Json& trainer, const std::string& task, const std::string& where) {
-  constexpr ExitCode code = ExitCode::checkpoint;
-  if (const int found = json_get<int>(trainer, "format", where, code); found != format_version) {
-    fail(code, "{}: format {}; this program reads format {}", where, found, format_version);
-  }
-  if (const auto found = json_get<std::string>(trainer, "task", where, code); found != task) {
-    fail(code, "{}: a checkpoint of task {}; this run's task is {}", where, found, task);
-  }
-}
-
-Json to_json(const Position& position) {
-  return {{"epoch", position.epoch}, {"samples_of_epoch", position.samples}, {"step", position.step}};
-}
 
 // Sends an arena from rank 0's host memory to every rank's device.
 void distribute(std::vector<float>& arena, View device, const comm::Communicator& world, Backend& backend,
@@ -72,9 +23,10 @@ void distribute(std::vector<float>& arena, View device, const comm::Communicator
 
 // The options that decide what is computed; the others may change freely between a run and its continuation.
 const char* const mathematical_options[] = {
-    "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",  "adam-betas",
-    "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm", "lr",
-    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum"};
+    "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",   "adam-betas",
+    "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm",  "lr",
+    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum", "shuffle-pool",
+    "precision", "masking",       "masked-lm-prob",   "max-predictions-per-seq", "whole-word"};
 
 }  // namespace
 
@@ -113,22 +65,26 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
   const std::string where = (path / "trainer.json").string();
   check_kind(reader.trainer(), task_.name(), where);
   const std::string optimizer = reader.trainer().value("optimizer", "");
-  if (optimizer != options_.optimizer.name) {
+  const bool has_state = optimizer != no_optimizer;
+  if (has_state && optimizer != options_.optimizer.name) {
     fail(ExitCode::checkpoint,
          "{}: a checkpoint of --optimizer {}; this run's is {}, which needs another state", where, optimizer,
          options_.optimizer.name);
   }
   const ParameterStore& store = task_.parameters();
-  reader.read_model(entries(store, "", staging_[0].data()));
-  std::vector<io::SafetensorsEntry> wanted;
-  for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
-    const auto of_state = entries(store, optimizer_->states()[i].name + "/", staging_[i + 1].data());
-    wanted.insert(wanted.end(), of_state.begin(), of_state.end());
+  reader.read_model(entries_of(store, "", staging_[0].data()));
+  if (has_state) {
+    std::vector<io::SafetensorsEntry> wanted;
+    for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
+      const auto of_state = entries_of(store, optimizer_->states()[i].name + "/", staging_[i + 1].data());
+      wanted.insert(wanted.end(), of_state.begin(), of_state.end());
+    }
+    reader.read_optimizer(wanted);
+    warn_of_changes(reader.trainer(), planner);
   }
-  reader.read_optimizer(wanted);
-  warn_of_changes(reader.trainer(), planner);
   Json found = to_json(position_of(reader.trainer(), where));
   found["path"] = path.string();
+  found["has_state"] = has_state;
   // A best of another directory has no checkpoint here that `best` could point to.
   std::error_code error;
   if (fs::equivalent(fs::path(path).parent_path().empty() ? fs::path(".") : path.parent_path(),
@@ -149,14 +105,31 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
     return std::nullopt;
   }
   distribute(staging_[0], store.values(), world_, backend_, "the parameters of the checkpoint");
-  for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
+  task_.parameters().changed();
+  const Json found = Json::parse(description);
+  const std::size_t states = found["has_state"].get<bool>() ? optimizer_->states().size() : 0;
+  for (std::size_t i = 0; i < states; ++i) {
     const View arena = optimizer_->states()[i].arena.view(DType::f32, store.values().shape);
     distribute(staging_[i + 1], arena, world_, backend_, "the optimizer state of the checkpoint");
   }
   staging_.clear();
-  const Json found = Json::parse(description);
   return Restored{found["path"].get<std::string>(), position_of(found, "the checkpoint"),
                   Best::from_json(found.value("best", Json()), best)};
+}
+
+void Saver::begin_from_source() {
+  const ParameterStore& store = task_.parameters();
+  staging_.assign(1, std::vector<float>(store.arena_elements()));
+  backend_.copy_to_host(staging_[0].data(), store.values().data, store.values().bytes());
+  comm::agree_on_root(world_, "reading the parameters to begin with", [&] {
+    const ModelSource source = find_source(options_.save.init_from);
+    const std::vector<std::string> absent = read_source(source, task_.name(), task_.name_rules(),
+                                                        entries_of(store, "", staging_[0].data()));
+    log::info("a new run with the parameters of {}{}", source.path.string(), absent_text(absent));
+  });
+  distribute(staging_[0], store.values(), world_, backend_, "the parameters to begin with");
+  task_.parameters().changed();
+  staging_.clear();
 }
 
 bool Saver::save(const Position& position, const Best& best, std::int64_t batch, std::uint64_t samples,
@@ -168,18 +141,17 @@ bool Saver::save(const Position& position, const Best& best, std::int64_t batch,
       std::vector<float> values(store.arena_elements());
       backend_.copy_to_host(values.data(), store.values().data, store.values().bytes());
       checkpoint::Contents contents;
-      contents.model = entries(store, "", values.data());
+      contents.model = entries_of(store, "", values.data());
       contents.model_metadata = {{"format", "pt"}, {"task", task_.name()}};
+      contents.extra_files = task_.model_files();
       std::vector<std::vector<float>> states;
       for (const Optimizer::State& state : optimizer_->states()) {
         states.emplace_back(store.arena_elements());
         backend_.copy_to_host(states.back().data(), state.arena.data(), state.arena.bytes());
-        const auto of_state = entries(store, state.name + "/", states.back().data());
+        const auto of_state = entries_of(store, state.name + "/", states.back().data());
         contents.optimizer.insert(contents.optimizer.end(), of_state.begin(), of_state.end());
       }
-      Json& trainer = contents.trainer = to_json(position);
-      trainer["format"] = format_version;
-      trainer["task"] = task_.name();
+      Json& trainer = contents.trainer = new_trainer_json(task_.name(), position);
       trainer["optimizer"] = options_.optimizer.name;
       trainer["seed"] = options_.seed;
       trainer["ranks"] = world_.size();
@@ -225,13 +197,14 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     const checkpoint::Reader reader(path);
     const std::string where = (path / "trainer.json").string();
     check_kind(reader.trainer(), task.name(), where);
-    reader.read_model(entries(store, "", staging_.data()));
+    reader.read_model(entries_of(store, "", staging_.data()));
     Json found = to_json(position_of(reader.trainer(), where));
     found["path"] = path.string();
     description = found.dump();
   });
   const Json found = Json::parse(world.broadcast(description, 0, "which checkpoint was read"));
   distribute(staging_, store.values(), world, backend, "the parameters of the checkpoint");
+  task.parameters().changed();
   return {found["path"].get<std::string>(), position_of(found, "the checkpoint")};
 }
 

@@ -22,7 +22,8 @@ class Saver {
   Saver(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
         Optimizer* optimizer);
 
-  // Continues from --restore-file, or from the newest good checkpoint of --save-dir; nothing when there is none.
+  // Continues from --restore-file, or from the newest good checkpoint of --save-dir; nothing when there is
+  // none. An imported checkpoint has no optimizer state: the optimizer's is left as it is.
   // Parameters and optimizer state are then those of the checkpoint on every rank. What differs between the
   // run that wrote it and this one, and changes the mathematics, is warned of. `best` says by which metric
   // the best is judged now. Collective.
@@ -32,6 +33,10 @@ class Saver {
     Best best;
   };
   std::optional<Restored> restore(const PlannerOptions& planner, const Best& best);
+
+  // Begins a new run with the parameters of --init-from; parts of the network that are absent there keep
+  // the values that they have. Collective.
+  void begin_from_source();
 
   // Writes the checkpoint of this step, in place of one that is already there, and removes those that need not
   // be kept. `batch` is the global batch, `samples` the size of the training set. A failure is warned of and

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,9 +10,11 @@
 #include <vector>
 
 #include "io/row_source.h"
-#include "io/window_reader.h"
+#include "io/sample_reader.h"
 #include "models/layer.h"
 #include "models/parameter_store.h"
+#include "train/name_rules.h"
+#include "train/options.h"
 
 namespace motley::train {
 
@@ -22,11 +25,18 @@ struct Metrics {
   std::vector<std::pair<std::string, double>> values;  // {"accuracy", 0.87}
 };
 
-// Rows [first, first + n) of a window: the samples of one micro-batch.
+// Rows [first, first + n) of a window: the samples of one micro-batch, or of this rank's share of a step.
 struct Rows {
   const io::RowSource& source;
   const io::Window& window;
   std::int64_t first = 0, n = 0;
+};
+
+// Where the rows stand in the run: what counted randomness of their contents may depend on.
+struct Slots {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  std::uint32_t first = 0;  // slot of the first row in the global batch
 };
 
 class Task {
@@ -34,30 +44,54 @@ class Task {
   virtual ~Task() = default;
   virtual std::string name() const = 0;
 
-  // Describes a data file, on this rank alone; Error(input) when it is not what this task trains on.
-  virtual io::RowSource open(const std::string& path) const = 0;
-  // Looks at the contents of rows [first, first + count), on this rank alone; Error(input) naming the row.
+  // Whether --data has this subset, on this rank alone; Error(input) when --data is nothing that could have
+  // any.
+  virtual bool has_subset(const DataOptions& data, const std::string& subset) const = 0;
+  // Describes the data of a subset, on this rank alone; Error(input) when it is not there, or not what this
+  // task trains on.
+  virtual io::RowSource open(const DataOptions& data, const std::string& subset) const = 0;
+  // Looks at the contents of rows [first, first + count) before training begins, on this rank alone;
+  // Error(input) naming the row. BERT records are checked when they are read instead (io/bert_check.h).
   virtual void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const = 0;
+
+  // Told of every data set that is opened, on every rank and before allocate().
+  virtual void expect(const io::RowSource& /*source*/) {}
 
   virtual ParameterStore& parameters() = 0;
   // Device memory for micro-batches of up to max_micro_batch samples; parameters too.
   virtual void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) = 0;
 
-  // A batch is judged by sums (float64, device memory) that are added up over micro-batches and ranks.
-  // sums[0] is the summed loss, sums[1] what it and the summed gradient are divided by, once (law 2).
+  // A batch is judged by sums (float64, device memory) that are added up over micro-batches and ranks; metrics
+  // are made of them.
   virtual std::int64_t sums() const = 0;
   virtual Metrics metrics(std::span<const double> sums) const = 0;
+  // What the gradient, summed over the global batch, is divided by, once (law 2).
+  virtual double divisor(std::span<const double> sums) const = 0;
   // Names that metrics() gives besides "loss", for --best-checkpoint-metric.
   virtual std::vector<std::string> metric_names() const = 0;
 
-  // Forward and backward pass; adds to sums and sets (or, with pass.accumulate, adds to) the gradients of the
-  // summed loss.
-  virtual void train(const Pass& pass, const Rows& rows, View sums, const GradientsDone& done) = 0;
+  // A loss of several terms, each with a count of its own, needs those of the global batch before the backward
+  // pass: this many totals, which count() adds those of some rows to, and which train() is given summed over
+  // the global batch.
+  virtual std::int64_t totals() const { return 0; }
+  virtual void count(const Rows& /*rows*/, const Slots& /*slots*/, std::span<double> /*totals*/) {}
+
+  // Forward and backward pass; adds to sums and sets (or, with pass.accumulate, adds to) the gradients, whose sum
+  // over the global batch is divided by divisor().
+  virtual void train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
+                     const GradientsDone& done) = 0;
   virtual void evaluate(const Pass& pass, const Rows& rows, View sums) = 0;
+
+  // Files that a checkpoint has besides, by name: what other programs need to load the model.
+  virtual std::map<std::string, std::string> model_files() const { return {}; }
+  // How Hugging Face directories of this network name its parameters, where that differs from how they are
+  // named here.
+  virtual NameRules name_rules() const { return {}; }
 };
 
-// Error(usage) for a name that no task has.
-std::unique_ptr<Task> make_task(const std::string& name);
+// The task that the options ask for, on this rank alone; reads the files that describe its network. Error(usage)
+// for a name that no task has, Error(input) for a file that is not right.
+std::unique_ptr<Task> make_task(const TrainOptions& options);
 std::vector<std::string> task_names();
 
 }  // namespace motley::train

@@ -59,16 +59,17 @@ std::vector<double> share_weights(const BatchOptions& options, int ranks) {
 Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
     : options_(options),
       world_(world),
-      task_(make_task(options.data.task)),
       weights_(share_weights(options.batch, world.size())),
-      region_(slow_factor(options.slow, world)),
-      meter_(task_->sums()) {}
+      region_(slow_factor(options.slow, world)) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::prepare() {
-  comm::agree(world_, "checking the options",
-              [&] { judge_ = std::make_unique<Judge>(options_, world_, *task_); });
+  comm::agree(world_, "making the model", [&] {
+    task_ = make_task(options_);
+    judge_ = std::make_unique<Judge>(options_, world_, *task_);
+  });
+  meter_ = StepMeter(task_->sums());
   open_train_data();
   judge_->open();
   build();
@@ -78,11 +79,7 @@ void Trainer::prepare() {
 
 void Trainer::open_train_data() {
   const DataOptions& data = options_.data;
-  std::string path;
-  comm::agree_on_root(world_, "looking for the data",
-                      [&] { path = subset_path(data.data, data.train_subset); });
-  path = world_.broadcast(path, 0, "where the data is");
-  train_data_ = open_data(*task_, data.train_subset, path, world_);
+  train_data_ = std::move(*open_subset(*task_, data, data.train_subset, true, world_));
 }
 
 // Device, model, optimizer and what a step needs besides.
@@ -92,6 +89,7 @@ void Trainer::build() {
   double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
   world_.all_reduce_max(crowding, "how crowded the hosts are");
   crowded_ = crowding[0] > 1;
+  warn_of_slow_precision();
   const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
   max_micro_batch_ =
       std::min({options_.batch.max_sentences, batch, static_cast<std::int64_t>(train_data_.source.rows)});
@@ -112,9 +110,20 @@ void Trainer::build() {
                                                      bucket_bytes(options_.bucket_cap_mb, elements));
 }
 
+void Trainer::warn_of_slow_precision() const {
+  if (options_.model.precision != "bf16") return;
+  double ranks[] = {backend_->device().bf16_native ? 0.0 : 1.0};
+  world_.all_reduce_sum(ranks, "which ranks multiply bfloat16");
+  if (world_.rank() != 0 || ranks[0] == 0) return;
+  log::warn("--precision bf16 saves memory on {} of {} rank(s), but no time: they multiply float32 faster",
+            ranks[0], world_.size());
+}
+
 void Trainer::start_or_continue() {
   planner_options_.samples = train_data_.source.rows;
   planner_options_.seed = options_.seed;
+  planner_options_.shards = shard_sizes(train_data_.source);
+  planner_options_.pool_rows = static_cast<std::uint64_t>(options_.data.shuffle_pool);
   planner_options_.global_batch = [batch = options_.batch, ranks = world_.size()](int epoch) {
     return global_batch(batch, epoch, ranks);
   };
@@ -130,8 +139,10 @@ void Trainer::start_or_continue() {
     saved_.best_step = restored->best.step;
     log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
               position_.step);
+    if (!options_.save.init_from.empty()) log::info("--init-from plays no part: the run has begun already");
   } else {
     task_->parameters().initialize(options_.seed);
+    if (!options_.save.init_from.empty()) saver_->begin_from_source();
   }
 }
 
@@ -184,9 +195,13 @@ void Trainer::run() {
     io::Window rows;
     comm::agree(world_, "reading the training data",
                 [&] { rows = train_data_.reader->take(world_.timeout_s()); });
+    count_totals(*window, rows);
     double waited_s = now_s() - started_s;
     std::int64_t first_row = 0;
     for (const StepPlan& step : window->steps) {
+      const auto index = static_cast<std::size_t>(&step - window->steps.data());
+      const auto totals = static_cast<std::size_t>(task_->totals());
+      step_totals_ = std::span(totals_).subspan(index * totals, totals);
       run_step(step, rows, first_row, waited_s, &step == &window->steps.back());
       waited_s = 0;
       first_row += step.n;
@@ -213,10 +228,27 @@ void Trainer::run_step(const StepPlan& plan, const io::Window& rows, std::int64_
   meter_.add(plan.n, region_.take_seconds(), wait_s, now_s() - step_started_s_, plan.batch, host_sums_);
   step_started_s_ = now_s();
   if (observer_) {
-    const double loss = host_sums_[1] > 0 ? host_sums_[0] / host_sums_[1] : 0;
-    observer_({plan.step, loss, host_sums_[1], grad_norm_, task_->parameters().gradients()});
+    observer_({plan.step, task_->metrics(host_sums_).loss, task_->divisor(host_sums_), grad_norm_,
+               task_->parameters().gradients()});
   }
   after_step(plan, window_ends);
+}
+
+// What the losses of each step are divided by, where a task needs it beforehand: once per window, since the rows
+// of all its steps are there.
+void Trainer::count_totals(const WindowPlan& window, const io::Window& rows) {
+  const auto totals = static_cast<std::size_t>(task_->totals());
+  totals_.assign(totals * window.steps.size(), 0.0);
+  if (totals == 0) return;
+  std::int64_t first_row = 0;
+  for (std::size_t i = 0; i < window.steps.size(); ++i) {
+    const StepPlan& step = window.steps[i];
+    task_->count({train_data_.source, rows, first_row, step.n},
+                 {options_.seed, static_cast<std::uint32_t>(step.step), static_cast<std::uint32_t>(step.offset)},
+                 std::span(totals_).subspan(i * totals, totals));
+    first_row += step.n;
+  }
+  world_.all_reduce_sum(totals_, "the counts of a window");
 }
 
 // Forward and backward passes over this rank's share, and the sum of the gradients over ranks. Returns the
@@ -243,7 +275,8 @@ double Trainer::run_micro_batches(const StepPlan& plan, const io::Window& rows, 
         reducer_->ready_up_to(elements);
       };
     }
-    task_->train(pass, Rows{train_data_.source, rows, first_row + done, sizes[i]}, sums_, release);
+    task_->train(pass, Rows{train_data_.source, rows, first_row + done, sizes[i]}, step_totals_, sums_,
+                 release);
     done += sizes[i];
     region_.lap();
   }
@@ -263,20 +296,22 @@ double Trainer::reduce_sums() {
 void Trainer::update(const StepPlan& plan, double lr) {
   region_.open();
   const View gradients = task_->parameters().gradients();
-  backend_->copy_to_device(count_.data, &host_sums_[1], sizeof(double));
+  const double divisor = task_->divisor(host_sums_);
+  backend_->copy_to_device(count_.data, &divisor, sizeof(double));
   backend_->sum_squares(gradients, sum_squares_);
   backend_->gradient_scale(sum_squares_, count_, static_cast<float>(options_.optimizer.clip_norm), scale_);
   float scale_and_norm[2];
   backend_->copy_to_host(scale_and_norm, scale_.data, sizeof(scale_and_norm));
   grad_norm_ = scale_and_norm[1];
   // The same on every rank, since loss and gradient are: all end together.
-  if (!std::isfinite(host_sums_[0]) || !std::isfinite(grad_norm_)) {
+  const double loss = task_->metrics(host_sums_).loss;
+  if (!std::isfinite(loss) || !std::isfinite(grad_norm_)) {
     flush_interval();
     throw AgreedError(
         ExitCode::internal,
         fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
                     "so the parameters were left as they were; a lower --lr or --clip-norm may help",
-                    plan.step, host_sums_[0] / host_sums_[1], grad_norm_));
+                    plan.step, loss, grad_norm_));
   }
   optimizer_->step(lr, plan.step, scale_.reshaped(Shape{2}));
   backend_->synchronize();
@@ -316,7 +351,7 @@ void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {
   record.grad_norm = grad_norm_;
   if (world_.rank() != 0) return;
   summary_.add(record);
-  append(interval_, record);
+  append(interval_, record, *task_);
   if (progress_->redraws()) progress_->step(record);
   if (line_due) flush_interval();
 }

@@ -34,7 +34,7 @@ namespace motley::train {
 struct StepResult {
   std::int64_t step = 0;
   double loss = 0;       // mean over the global batch
-  double count = 0;      // what the sums were divided by
+  double count = 0;      // what the summed gradient was divided by
   double grad_norm = 0;  // of the mean gradient, before clipping
   ConstView gradients;   // the summed gradient arena
 };
@@ -60,12 +60,14 @@ class Trainer {
  private:
   void open_train_data();
   void build();
+  void warn_of_slow_precision() const;
   void start_or_continue();
   void open_outputs();
   // waited_s: what planning and reading of the window cost before its first step.
   void run_step(const StepPlan& plan, const io::Window& rows, std::int64_t first_row, double waited_s,
                 bool window_ends);
   double run_micro_batches(const StepPlan& plan, const io::Window& rows, std::int64_t first_row);
+  void count_totals(const WindowPlan& window, const io::Window& rows);
   double reduce_sums();
   void update(const StepPlan& plan, double lr);
   void report(bool window_ends, const StepPlan& plan, double lr);
@@ -93,9 +95,11 @@ class Trainer {
   Buffer small_;  // sums, sum of squares, count, scale and norm
   View sums_, sum_squares_, count_, scale_;
   std::vector<double> host_sums_;
+  std::vector<double> totals_;  // of the global batches of the window at hand, step by step
+  std::span<const double> step_totals_;
   double grad_norm_ = 0;
 
-  StepMeter meter_;
+  StepMeter meter_{0};
   report::StepRecord interval_;
   report::Summary summary_;
   std::unique_ptr<report::MetricsFile> metrics_file_;  // rank 0 only

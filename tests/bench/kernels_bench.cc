@@ -1,5 +1,5 @@
-// kernels_bench [THREADS [ROUNDS]]: the operations of the MNIST network's training step on the CPU, one line
-// of JSON each.
+// kernels_bench [THREADS [ROUNDS]]: the operations of the MNIST network's training step and of a BERT layer
+// on the CPU, one line of JSON each.
 //
 //   ms        best time of one call over all rounds
 //   gflops    multiplications and additions of the definition / time
@@ -7,7 +7,7 @@
 //   bound     what this machine does at best, timed in turn with the operation: a 1024^3 sgemm (GFLOP/s),
 //             or a copy that moves as many bytes (GB/s)
 //   ratio     achieved / bound
-//   correct   the result agrees with the one of a single-threaded backend to 1e-4 of its norm
+//   correct   the result agrees with that of a single-threaded backend to 1e-4 of its norm (bfloat16: 1e-2)
 #include <dnnl.h>
 #include <fmt/format.h>
 #include <omp.h>
@@ -24,11 +24,14 @@
 
 #include "core/philox.h"
 #include "kernels/backend.h"
+#include "kernels/bfloat16.h"
 #include "kernels/buffer.h"
-
-namespace {
+#include "kernels_bench.h"
 
 using namespace motley;
+using namespace motley::bench;
+
+namespace {
 
 // The tensors of the MNIST network at one batch size, and its operations on them.
 class Network {
@@ -184,86 +187,95 @@ const Case cases[] = {
      2.0 * (2 * 676 * 32 * 9 + 3 * 576 * 64 * 288 + 3 * 9216 * 128), 0, 0},
 };
 
+void run_case(const Case& c, const Settings& settings, std::int64_t batch, Bounds& bounds) {
+  Network network(settings.backend, batch), expected(settings.reference, batch);
+  const auto samples = static_cast<double>(batch);
+  const Operation operation{c.name, fmt::format("\"batch\": {}", batch), c.flop_per_sample * samples,
+                            c.bytes_per_sample * samples + c.bytes_at_all};
+  measure(
+      settings, bounds, operation, [&] { (network.*c.run)(); }, network.*c.result,
+      [&] { (expected.*c.run)(); }, expected.*c.result);
+}
+
 double seconds(const std::function<void()>& body) {
   const auto start = std::chrono::steady_clock::now();
   body();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-bool agree(const View& a, const View& b) {
+double value(const View& view, std::int64_t i) {
+  return static_cast<double>(view.dtype == DType::bf16 ? to_float(view.as<Bf16>()[i]) : view.as<float>()[i]);
+}
+
+bool agree(const View& a, const View& b, double tolerance) {
   double difference = 0, norm = 0;
   for (std::int64_t i = 0; i < a.elements(); ++i) {
-    const double want = static_cast<double>(b.as<float>()[i]), got = static_cast<double>(a.as<float>()[i]);
+    const double want = value(b, i), got = value(a, i);
     difference += (got - want) * (got - want), norm += want * want;
   }
-  return std::sqrt(difference) <= 1e-4 * std::sqrt(norm);
+  return std::sqrt(difference) <= tolerance * std::sqrt(norm);
 }
 
-class Bounds {
- public:
-  explicit Bounds(int threads) : threads_(threads), a_(size * size, 0.5f), b_(a_), c_(a_) {}
-
-  double gemm_seconds() {
-    omp_set_num_threads(threads_);
-    return seconds([&] {
-      dnnl_sgemm('N', 'N', size, size, size, 1, a_.data(), size, b_.data(), size, 0, c_.data(), size);
-    });
-  }
-  static constexpr double gemm_flop = 2.0 * 1024 * 1024 * 1024;
-
-  // Moves `bytes` in all: half of them read, half written.
-  double copy_seconds(double bytes) {
-    const auto floats = static_cast<std::size_t>(bytes / 8);
-    from_.resize(std::max(from_.size(), floats), 1.0f), to_.resize(from_.size(), 0.0f);
-    constexpr std::size_t block = 16384;
-    return seconds([&] {
-#pragma omp parallel for num_threads(threads_) schedule(static)
-      for (std::size_t i = 0; i < floats; i += block) {
-        std::memcpy(&to_[i], &from_[i], std::min(block, floats - i) * sizeof(float));
-      }
-    });
-  }
-
- private:
-  static constexpr dnnl_dim_t size = 1024;
-  int threads_;
-  std::vector<float> a_, b_, c_, from_, to_;
-};
-
-void bench(const Case& c, Backend& backend, Backend& reference, std::int64_t batch, int rounds,
-           Bounds& bounds) {
-  Network network(backend, batch);
-  (network.*c.run)();
-  Network expected(reference, batch);
-  (expected.*c.run)();
-  const bool correct = agree(network.*c.result, expected.*c.result);
-
-  const auto samples = static_cast<double>(batch);
-  const bool compute = c.flop_per_sample > 0;
-  const double work = compute ? c.flop_per_sample * samples : c.bytes_per_sample * samples + c.bytes_at_all;
-  double best = 1e30, bound = 1e30;
-  for (int round = 0; round < rounds; ++round) {
-    bound = std::min(bound, compute ? bounds.gemm_seconds() : bounds.copy_seconds(work));
-    for (int i = 0; i < 3; ++i) best = std::min(best, seconds([&] { (network.*c.run)(); }));
-  }
-  const double rate = work / best / 1e9, bound_rate = (compute ? Bounds::gemm_flop : work) / bound / 1e9;
-  fmt::print(
-      "{{\"bench\": \"kernels\", \"op\": \"{}\", \"batch\": {}, \"threads\": {}, \"ms\": {:.4f}, \"{}\": "
-      "{:.1f}, "
-      "\"bound\": \"{}\", \"bound_rate\": {:.1f}, \"ratio\": {:.3f}, \"correct\": {}}}\n",
-      c.name, batch, backend.device().threads, best * 1e3, compute ? "gflops" : "gb_per_s", rate,
-      compute ? "sgemm_1024" : "copy", bound_rate, rate / bound_rate, correct);
-  std::fflush(stdout);
-}
+constexpr std::size_t bound_size = 1024;
 
 }  // namespace
 
+namespace motley::bench {
+
+Bounds::Bounds(int threads) : threads_(threads), a_(bound_size * bound_size, 0.5f), b_(a_), c_(a_) {}
+
+double Bounds::gemm_seconds() {
+  omp_set_num_threads(threads_);
+  constexpr auto size = static_cast<dnnl_dim_t>(bound_size);
+  return seconds([&] {
+    dnnl_sgemm('N', 'N', size, size, size, 1, a_.data(), size, b_.data(), size, 0, c_.data(), size);
+  });
+}
+
+double Bounds::copy_seconds(double bytes) {
+  const auto floats = static_cast<std::size_t>(bytes / 8);
+  from_.resize(std::max(from_.size(), floats), 1.0f), to_.resize(from_.size(), 0.0f);
+  constexpr std::size_t block = 16384;
+  return seconds([&] {
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (std::size_t i = 0; i < floats; i += block) {
+      std::memcpy(&to_[i], &from_[i], std::min(block, floats - i) * sizeof(float));
+    }
+  });
+}
+
+void measure(const Settings& settings, Bounds& bounds, const Operation& operation,
+             const std::function<void()>& run, const View& result, const std::function<void()>& expected_run,
+             const View& expected) {
+  run();
+  expected_run();
+  const bool correct = agree(result, expected, operation.tolerance);
+  const bool compute = operation.flop > 0;
+  const double work = compute ? operation.flop : operation.bytes;
+  double best = 1e30, bound = 1e30;
+  for (int round = 0; round < settings.rounds; ++round) {
+    bound = std::min(bound, compute ? bounds.gemm_seconds() : bounds.copy_seconds(work));
+    for (int i = 0; i < 3; ++i) best = std::min(best, seconds(run));
+  }
+  const double rate = work / best / 1e9, bound_rate = (compute ? Bounds::gemm_flop : work) / bound / 1e9;
+  fmt::print(
+      "{{\"bench\": \"kernels\", \"op\": \"{}\", {}, \"threads\": {}, \"ms\": {:.4f}, \"{}\": {:.1f}, "
+      "\"bound\": \"{}\", \"bound_rate\": {:.1f}, \"ratio\": {:.3f}, \"correct\": {}}}\n",
+      operation.name, operation.size, settings.backend.device().threads, best * 1e3,
+      compute ? "gflops" : "gb_per_s", rate, compute ? "sgemm_1024" : "copy", bound_rate, rate / bound_rate,
+      correct);
+  std::fflush(stdout);
+}
+
+}  // namespace motley::bench
+
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 20;
   const auto backend = make_cpu_backend(threads), reference = make_cpu_backend(1);
+  const Settings settings{*backend, *reference, argc > 2 ? std::atoi(argv[2]) : 20};
   Bounds bounds(threads);
   for (const std::int64_t batch : {64, 256}) {
-    for (const Case& c : cases) bench(c, *backend, *reference, batch, rounds, bounds);
+    for (const Case& c : cases) run_case(c, settings, batch, bounds);
   }
+  bench_transformer(settings, bounds);
 }

@@ -17,7 +17,7 @@ using namespace motley;  // NOLINT: a program of one file
 class Bench {
  public:
   Bench(int threads, std::int64_t max_batch)
-      : backend_(make_cpu_backend(threads)), task_(train::make_task("mnist")) {
+      : backend_(make_cpu_backend(threads)), task_(train::make_task({})) {
     task_->allocate(*backend_, max_batch, true);
     task_->parameters().initialize(1);
     optimizer_ = train::make_optimizer({}, *backend_, task_->parameters());
@@ -41,7 +41,7 @@ class Bench {
     const View scale = small_.view(DType::f32, Shape{2}, 48);
     backend_->fill_zero(sums);
     const Pass pass{*backend_, true, 1, static_cast<std::uint32_t>(step_), 0, false};
-    task_->train(pass, {source_, window_, 0, batch}, sums, {});
+    task_->train(pass, {source_, window_, 0, batch}, {}, sums, {});
     double host[4];
     backend_->copy_to_host(host, sums.data, sizeof(host));
     backend_->copy_to_device(count.data, &host[1], sizeof(double));

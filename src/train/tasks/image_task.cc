@@ -1,9 +1,11 @@
 #include "train/tasks/image_task.h"
 
 #include <cstring>
+#include <filesystem>
 
 #include "core/error.h"
 #include "io/image_set.h"
+#include "train/data.h"
 
 namespace motley::train {
 namespace {
@@ -52,7 +54,15 @@ ImageTask::ImageTask(std::string name, std::unique_ptr<ImageNetwork> network, st
       mean_(std::move(mean)),
       deviation_(std::move(deviation)) {}
 
-io::RowSource ImageTask::open(const std::string& path) const {
+bool ImageTask::has_subset(const DataOptions& data, const std::string& subset) const {
+  std::error_code error;
+  return std::filesystem::exists(subset_path(data.data, subset), error);
+}
+
+io::RowSource ImageTask::open(const DataOptions& data, const std::string& subset) const {
+  if (data.num_file > 0)
+    fail(ExitCode::usage, "--num-file is for shards, which task {} does not read", name_);
+  const std::string path = subset_path(data.data, subset);
   const io::ImageSet set = io::describe_image_set(path);
   const Shape found{set.height, set.width, set.channels};
   const Shape& expected = network_->body.input_shape();
@@ -104,7 +114,8 @@ View ImageTask::load(Backend& backend, const Rows& rows) {
   return input;
 }
 
-void ImageTask::train(const Pass& pass, const Rows& rows, View sums, const GradientsDone& done) {
+void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double> /*totals*/, View sums,
+                      const GradientsDone& done) {
   const View input = load(pass.backend, rows);
   const View logits = network_->body.forward(pass, input);
   const View dlogits = dlogits_.view(DType::f32, logits.shape);

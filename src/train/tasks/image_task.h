@@ -18,14 +18,17 @@ class ImageTask final : public Task {
             std::vector<float> deviation);
 
   std::string name() const override { return name_; }
-  io::RowSource open(const std::string& path) const override;
+  bool has_subset(const DataOptions& data, const std::string& subset) const override;
+  io::RowSource open(const DataOptions& data, const std::string& subset) const override;
   void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const override;
   ParameterStore& parameters() override { return network_->parameters; }
   void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) override;
   std::int64_t sums() const override { return 4; }  // as Backend::softmax_nll adds them
   Metrics metrics(std::span<const double> sums) const override;
+  double divisor(std::span<const double> sums) const override { return sums[1]; }
   std::vector<std::string> metric_names() const override { return {"accuracy", "top5"}; }
-  void train(const Pass& pass, const Rows& rows, View sums, const GradientsDone& done) override;
+  void train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
+             const GradientsDone& done) override;
   void evaluate(const Pass& pass, const Rows& rows, View sums) override;
 
  private:

@@ -13,10 +13,8 @@
 #include <vector>
 
 #include "core/permutation.h"
-#include "support/paths.h"
 #include "support/reference_mnist.h"
-#include "support/subprocess.h"
-#include "train/trainer.h"
+#include "system/laws/worlds.h"
 
 namespace motley::train {
 namespace {
@@ -24,25 +22,12 @@ namespace {
 constexpr unsigned data_seed = 17;
 constexpr int samples = 700;
 
-struct Trace {
-  std::vector<double> losses;
-  std::vector<float> first_gradient;  // summed over the global batch, as the arena holds it
-  double first_count = 0;
-  std::vector<float> parameters;  // in the end
-};
-
-class Laws : public ::testing::Test {
+class Laws : public Worlds {
  protected:
-  Laws() : world_(MPI_COMM_WORLD, deadline_s) {
-    std::string path;
-    if (world_.rank() == 0) {
-      directory_ = std::make_unique<test::TemporaryDirectory>();
-      path = directory_->path().string();
-      test::write_learnable_images(path + "/train.h5", samples, data_seed);
-    }
-    path_ = world_.broadcast(path, 0, "the directory");
+  Laws() {
+    if (world_.rank() == 0) test::write_learnable_images(path_ + "/train.h5", samples, data_seed);
+    world_.barrier("the data");
   }
-  ~Laws() override { world_.barrier("the end of the test"); }
 
   TrainOptions options(const std::string& run, std::int64_t batch, std::int64_t steps) const {
     TrainOptions options;
@@ -60,57 +45,7 @@ class Laws : public ::testing::Test {
     options.bucket_cap_mb = 0.25;  // several buckets
     return options;
   }
-
-  // Trains on the first `ranks` ranks; the others wait and return an empty trace.
-  Trace train(int ranks, const TrainOptions& options) const {
-    MPI_Comm part = MPI_COMM_NULL;
-    MPI_Comm_split(MPI_COMM_WORLD, world_.rank() < ranks ? 0 : MPI_UNDEFINED, world_.rank(), &part);
-    Trace trace;
-    if (part != MPI_COMM_NULL) {
-      const comm::Communicator world(part, deadline_s);
-      Trainer trainer(options, world);
-      trainer.observe([&](const StepResult& result) {
-        trace.losses.push_back(result.loss);
-        if (!trace.first_gradient.empty()) return;
-        const float* values = result.gradients.as<float>();
-        trace.first_gradient.assign(values, values + result.gradients.elements());
-        trace.first_count = result.count;
-      });
-      trainer.run();
-      const View parameters = trainer.parameters().values();
-      trace.parameters.assign(parameters.as<float>(), parameters.as<float>() + parameters.elements());
-      MPI_Comm_free(&part);
-    }
-    world_.barrier("the other ranks");
-    return trace;
-  }
-
-  // Whether all is well on every rank. A rank that alone left a loop of collectives would let the others
-  // wait: where checks are made inside of one, all leave together.
-  bool all_well() const {
-    double failures[] = {HasFailure() ? 1.0 : 0.0};
-    world_.all_reduce_max(failures, "the verdict");
-    return failures[0] == 0;
-  }
-
-  static constexpr double deadline_s = 60;  // well below the time limit of the test
-  comm::Communicator world_;
-  std::unique_ptr<test::TemporaryDirectory> directory_;  // rank 0
-  std::string path_;
 };
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
-double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 // HetSeq's recipe: Adadelta at rate 1 after a warm-up. Without warm-up this network amplifies rounding by
 // itself (docs/laws.md): at rate 1 from the first step on, PyTorch's losses with one and with two
@@ -199,7 +134,7 @@ TEST_F(Laws, law2_the_gradient_is_that_of_the_whole_batch_in_float64) {
   EXPECT_EQ(ours.first_count, 25.0);
 
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);
-  const std::unique_ptr<Task> task = make_task("mnist");
+  const std::unique_ptr<Task> task = make_task(uneven);
   task->allocate(*backend, 1, false);
   ParameterStore& store = task->parameters();
   store.initialize(uneven.seed);

@@ -1,46 +1,25 @@
 // Disks that are full or may not be written: the earlier checkpoint stays, nothing half-made does.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "checkpoint/directory.h"
 #include "checkpoint/optimizer_file.h"
 #include "sample.h"
+#include "support/file_size_limit.h"
 #include "support/paths.h"
 
 namespace motley::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using motley::test::FileSizeLimit;
 using test::failure_of;
 using test::names_in;
 using test::Sample;
 using test::value_of;
-
-// No file may grow beyond `bytes` meanwhile: what a write then fails with (EFBIG) takes the way of ENOSPC.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  rlimit before_{};
-  void (*handler_)(int);
-};
 
 class Disk : public ::testing::Test {
  protected:

@@ -95,6 +95,31 @@ TEST(OptionSet, the_command_line_wins_over_the_file) {
   EXPECT_EQ(f.fields.rates, (std::vector<double>{0.3, 0.4}));
 }
 
+TEST(OptionSet, paths_may_be_several_words_have_commas_between_them_and_be_given_again) {
+  std::vector<std::string> paths;
+  std::string other;
+  const auto parse = [&](const std::vector<std::string>& arguments) {
+    paths = {"default"};
+    OptionSet set("test");
+    set.add_paths("input", &paths, "files");
+    set.add("out", &other, "a file");
+    set.parse(arguments);
+    return paths;
+  };
+  using Paths = std::vector<std::string>;
+  EXPECT_EQ(parse({}), (Paths{"default"}));
+  EXPECT_EQ(parse({"--input", "a b.txt", "c(1).txt,d", "--out", "o", "--input=e"}),
+            (Paths{"a b.txt", "c(1).txt", "d", "e"}));
+  EXPECT_EQ(other, "o");
+  const test::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "c.ini").string();
+  write_file(file, "input = f\ninput = g,h\n", ExitCode::input);
+  EXPECT_EQ(parse({"--config", file}), (Paths{"f", "g", "h"}));
+  EXPECT_EQ(parse({"--config", file, "--input", "a"}), (Paths{"a"}));
+  EXPECT_THROW(parse({"--input", "a,,b"}), Error);
+  EXPECT_THROW(parse({"--input"}), Error);
+}
+
 TEST(OptionSet, mistakes_in_the_file_name_the_file) {
   const test::TemporaryDirectory directory;
   const std::string path = (directory.path() / "c.ini").string();

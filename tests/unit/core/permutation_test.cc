@@ -37,6 +37,22 @@ TEST(KeyedPermutation, depends_on_seed_and_epoch_alone) {
   EXPECT_LT(equal_epoch, 10);
 }
 
+TEST(KeyedPermutation, streams_are_permutations_of_their_own) {
+  const KeyedPermutation first(1000, 1, 1);
+  for (const std::uint64_t stream :
+       {std::uint64_t{1}, std::uint64_t{1} << 31, std::uint64_t{1} << 32, (std::uint64_t{1} << 53) - 1}) {
+    const KeyedPermutation other(1000, 1, 1, stream);
+    std::set<std::uint64_t> seen;
+    int equal = 0;
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+      seen.insert(other(i));
+      equal += other(i) == first(i);
+    }
+    EXPECT_EQ(seen.size(), 1000u);
+    EXPECT_LT(equal, 10) << "stream " << stream;
+  }
+}
+
 // Where each of 8 items lands, over 4000 epochs: a chi-squared test of uniformity per item.
 TEST(KeyedPermutation, sends_items_everywhere_equally_often) {
   constexpr std::uint64_t size = 8;

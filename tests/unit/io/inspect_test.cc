@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "bert_files.h"
 #include "io/image_set.h"
 #include "support/paths.h"
 #include "test_files.h"
@@ -100,16 +101,56 @@ TEST(Inspect, says_why_a_file_is_no_image_set) {
   {
     test::Hdf5File file(path);
     const std::vector<std::int64_t> ids = {-5, 7};
-    file.add("input_ids", {2}, H5T_STD_I32LE, H5T_NATIVE_INT64, ids.data());
+    file.add("ids", {2}, H5T_STD_I32LE, H5T_NATIVE_INT64, ids.data());
   }
   EXPECT_EQ(inspect(path), path +
                                "\n"
-                               "  input_ids: int32 [2], contiguous, 8 bytes in the file, values -5 to 7\n"
+                               "  ids: int32 [2], contiguous, 8 bytes in the file, values -5 to 7\n"
                                "motley cannot read it as an image set: " +
-                               path + " has no data set `images`; it has `input_ids`\n");
+                               path + " has no data set `images`; it has `ids`\n");
   { test::Hdf5File file(path); }
   EXPECT_EQ(inspect(path), path + "\n  no data sets\nmotley cannot read it as an image set: " + path +
                                " has no data set `images`; it has nothing\n");
+}
+
+TEST(Inspect, says_what_a_bert_shard_holds) {
+  const std::string path = test::source_path("golden/io_bert_shard.h5").string();
+  EXPECT_EQ(inspect(path), path + R"(
+  input_ids: int32 [300, 32], chunks of [150, 16], gzip 4, 13.9 KiB in the file
+  input_mask: int8 [300, 32], chunks of [300, 32], gzip 4, 599 bytes in the file
+  masked_lm_ids: int32 [300, 5], chunks of [300, 5], gzip 4, 2.5 KiB in the file
+  masked_lm_positions: int32 [300, 5], chunks of [300, 5], gzip 4, 178 bytes in the file
+  next_sentence_labels: int8 [300], chunks of [300], gzip 4, 15 bytes in the file, values 0 to 1
+  segment_ids: int8 [300, 32], chunks of [300, 32], gzip 4, 359 bytes in the file
+motley reads it as a shard of BERT samples: 300 samples of 32 tokens and 5 predictions, decoded in blocks of 300
+  token ids 0 to 30521, 16.1 tokens per sample
+)");
+}
+
+TEST(Inspect, says_what_a_packed_bert_file_holds) {
+  const std::string path = test::source_path("golden/io_bert_packed.h5").string();
+  EXPECT_EQ(inspect(path), path + R"(
+  samples: compound [300], contiguous, 43.7 KiB in the file
+motley reads it as packed BERT samples: 300 samples of 32 tokens and 5 predictions, ids uint16
+  token ids 0 to 30521, 16.1 tokens per sample
+)");
+}
+
+TEST(Inspect, says_why_a_file_holds_no_bert_samples) {
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "shard.h5").string();
+  test::write_shard(path, {.rows = 3, .without = "segment_ids"});
+  EXPECT_TRUE(inspect(path).ends_with("\nmotley cannot read it as BERT samples: " + path +
+                                      " has no data set `segment_ids`; it has `input_ids`, `input_mask`, "
+                                      "`masked_lm_ids`, `masked_lm_positions` and `next_sentence_labels`\n"))
+      << inspect(path);
+  test::write_shard(path,
+                    {.rows = 3, .spoil = [](const std::string& name, std::vector<std::int64_t>& values) {
+                       if (name == "segment_ids") values[20] = -1;
+                     }});
+  EXPECT_TRUE(inspect(path).ends_with("\nmotley cannot read it as BERT samples: " + path +
+                                      ": row 1: `segment_ids`[4] is -1; expected 0 to 255\n"))
+      << inspect(path);
 }
 
 TEST(Inspect, a_file_that_cannot_be_opened_is_an_input_error) {

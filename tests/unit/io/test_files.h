@@ -17,6 +17,7 @@ namespace motley::test {
 struct Layout {
   std::vector<hsize_t> chunk;  // contiguous when empty
   unsigned gzip_level = 0;     // only with chunks
+  bool shuffle = false;        // only with chunks
 };
 
 class Hdf5File {
@@ -41,6 +42,7 @@ class Hdf5File {
                                   H5Pclose);
     if (!layout.chunk.empty()) {
       H5Pset_chunk(creation.get(), static_cast<int>(layout.chunk.size()), layout.chunk.data());
+      if (layout.shuffle) H5Pset_shuffle(creation.get());
       if (layout.gzip_level > 0) H5Pset_deflate(creation.get(), layout.gzip_level);
     }
     const io::Hdf5Handle dataset(MOTLEY_HDF5(path_, ExitCode::internal,
@@ -51,6 +53,12 @@ class Hdf5File {
     MOTLEY_HDF5(path_, ExitCode::internal,
                 H5Dwrite(dataset.get(), memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data));
   }
+
+  void remove(const char* name) {
+    MOTLEY_HDF5(path_, ExitCode::internal, H5Ldelete(file_.get(), name, H5P_DEFAULT));
+  }
+
+  hid_t id() const { return file_.get(); }
 
   void add_group(const char* name) {
     const io::Hdf5Handle group(

@@ -13,6 +13,7 @@
 
 #include "core/philox.h"
 #include "kernels/backend.h"
+#include "kernels/bfloat16.h"
 #include "kernels/buffer.h"
 
 namespace motley::test {
@@ -71,6 +72,13 @@ class Tensor {
     backend_->copy_to_host(result.data(), buffer_.data(), buffer_.bytes());
     return result;
   }
+  // Of float32 or bfloat16.
+  std::vector<float> floats() const {
+    if (dtype_ == DType::f32) return values<float>();
+    std::vector<float> result;
+    for (const Bf16 value : values<Bf16>()) result.push_back(to_float(value));
+    return result;
+  }
 
  private:
   Backend* backend_ = nullptr;
@@ -79,6 +87,14 @@ class Tensor {
   Shape shape_;
 };
 
+// Of float32 or bfloat16, rounded to that.
+inline Tensor typed(Backend& backend, DType dtype, const std::vector<float>& values, const Shape& shape) {
+  if (dtype == DType::f32) return {backend, values, shape};
+  std::vector<Bf16> rounded;
+  for (const float value : values) rounded.push_back(from_float<Bf16>(value));
+  return {backend, rounded, shape};
+}
+
 class BackendTest : public testing::TestWithParam<BackendCase> {
  protected:
   Tensor tensor(const std::vector<float>& values, const Shape& shape) { return {*backend, values, shape}; }
@@ -86,9 +102,12 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   Tensor random(const Shape& shape, std::uint32_t stream) {
     return {*backend, random_values(shape.elements(), stream), shape};
   }
+  Tensor typed(DType dtype, const std::vector<float>& values, const Shape& shape) {
+    return test::typed(*backend, dtype, values, shape);
+  }
   // Not zero: what an operation must overwrite.
-  Tensor junk(const Shape& shape) {
-    return {*backend, std::vector<float>(static_cast<std::size_t>(shape.elements()), 12345.0f), shape};
+  Tensor junk(const Shape& shape, DType dtype = DType::f32) {
+    return typed(dtype, std::vector<float>(static_cast<std::size_t>(shape.elements()), 12345.0f), shape);
   }
 
   std::unique_ptr<Backend> backend = GetParam().make();
@@ -111,6 +130,22 @@ inline void expect_near(const std::vector<float>& got, const std::vector<float>&
     const double allowed = tolerance * std::max(1.0, std::abs(static_cast<double>(want[i])));
     ASSERT_NEAR(got[i], want[i], allowed) << "element " << i;
   }
+}
+
+// Each value within `relative` of the wanted one plus `absolute`, for results of an element type whose own
+// rounding is `relative`.
+inline void expect_within(const std::vector<float>& got, const std::vector<double>& want, double relative,
+                          double absolute) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_LE(std::abs(static_cast<double>(got[i]) - want[i]), relative * std::abs(want[i]) + absolute)
+        << "element " << i << ": " << got[i] << " instead of " << want[i];
+  }
+}
+
+// The rounding of an element type, and a little for the sums before it.
+inline double rounding(DType dtype) {
+  return dtype == DType::f32 ? 2e-6 : 1.01 / 256;
 }
 
 // The statement throws Error(internal) whose sentence holds all of `parts`.

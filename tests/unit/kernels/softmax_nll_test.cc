@@ -147,5 +147,20 @@ TEST_P(SoftmaxNllTest, wrong_arguments_are_refused_by_name) {
       {"softmax_nll", "dlogits"});
 }
 
+TEST_P(SoftmaxNllTest, the_weight_scales_the_gradient_and_not_the_loss) {
+  const Tensor logits = random({5, 33}, 1), labels(*backend, std::vector<std::int32_t>{3, -1, 32, 0, 7}, {5});
+  const Tensor plain = junk({5, 33}), weighted = junk({5, 33}), narrow = junk({5, 33}, DType::bf16);
+  const Tensor sums = zeros({4}, DType::f64), weighted_sums = zeros({4}, DType::f64);
+  backend->softmax_nll(logits, labels, 2, sums, plain);
+  backend->softmax_nll(logits, labels, 2, weighted_sums, weighted, 0.25f);
+  EXPECT_EQ(weighted_sums.values<double>(), sums.values<double>());
+  std::vector<double> want;
+  for (const float value : plain.values()) want.push_back(0.25 * static_cast<double>(value));
+  expect_within(weighted.values(), want, 1e-6, 0);
+  // In bfloat16 it is the same, rounded.
+  backend->softmax_nll(logits, labels, 2, sums, narrow, 0.25f);
+  EXPECT_EQ(narrow.floats(), typed(DType::bf16, weighted.values(), {5, 33}).floats());
+}
+
 }  // namespace
 }  // namespace motley::test

@@ -34,6 +34,9 @@ TEST(TrainOptions, defaults_with_data_and_an_end_are_accepted) {
 
 TEST(TrainOptions, mistakes_get_a_sentence) {
   expect_usage([](auto& o) { o.batch.global_batch = -5; }, "--global-batch is -5; expected 1 to 2147483648");
+  expect_usage([](auto& o) { o.data.shuffle_pool = 0; },
+               "--shuffle-pool is 0; expected 1 to 2147483648 samples");
+  expect_usage([](auto& o) { o.data.num_file = -1; }, "--num-file is -1; expected at least 0 (0: all)");
   expect_usage([](auto& o) { o.batch.max_sentences = 0; }, "--max-sentences is 0; expected 1 to 2147483648");
   expect_usage(
       [](auto& o) {
@@ -47,9 +50,10 @@ TEST(TrainOptions, mistakes_get_a_sentence) {
   expect_usage([](auto& o) { o.batch.weights = "1,2,3"; },
                "--weights needs --policy static; the policy is sync");
   expect_usage([](auto& o) { o.optimizer.name = "adamax"; },
-               "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, adadelta");
-  expect_usage([](auto& o) { o.max_epoch = 0; },
-               "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls to");
+               "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, lamb, adadelta");
+  expect_usage(
+      [](auto& o) { o.max_epoch = 0; },
+      "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls to");
   expect_usage([](auto& o) { o.schedule.warmup_updates = 2000000; },
                "--total-num-update is 1000000; expected more than --warmup-updates, which is 2000000");
   expect_usage([](auto& o) { o.optimizer.nesterov = true; },

@@ -89,6 +89,29 @@ TEST(Planner, continues_anywhere_with_the_same_batches) {
   }
 }
 
+// Shards have an order of their own, in whose steps slots are sorted by block; the laws are the same.
+TEST(Planner, batches_of_shards_depend_on_their_blocks_and_on_nothing_else) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  const comm::Communicator alone(MPI_COMM_SELF);
+  PlannerOptions options = options_for(403, 24);
+  options.shards = {{150, 20}, {3, 20}, {250, 50}};
+  options.pool_rows = 100;
+  const Batches whole = run(alone, options, {}, {1});
+  EXPECT_EQ(run(world, options, {}, unequal(world.size())), whole);
+  std::set<std::uint64_t> seen;
+  for (int step = 1; step <= 17; ++step) seen.insert(whole.at(step).begin(), whole.at(step).end());
+  EXPECT_EQ(seen.size(), 403u);
+
+  Batches rest = whole;
+  rest.erase(rest.begin(), rest.upper_bound(6));
+  EXPECT_EQ(run(world, options, {1, 6 * 24, 6}, unequal(world.size())), rest);
+
+  options.pool_rows = 200;
+  EXPECT_NE(run(world, options, {}, unequal(world.size())), whole);
+  options.unshuffled_epochs = 2;
+  EXPECT_EQ(run(world, options, {}, unequal(world.size())).at(1).at(5), 5u);
+}
+
 TEST(Planner, stops_at_the_last_step_and_keeps_the_order_when_told) {
   const comm::Communicator world(MPI_COMM_WORLD);
   PlannerOptions options = options_for(30, 8);

@@ -1,0 +1,31 @@
+#include "kernels/cpu/activations.h"
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/element_type.h"
+#include "kernels/cpu/parallel.h"
+
+namespace motley {
+
+void CpuBackend::activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) {
+  constexpr auto name = "activation_backward";
+  check_dtype(name, "preactivation", preactivation, preactivation.dtype);
+  check_view(name, "dy", dy, preactivation.dtype, preactivation.shape);
+  check_view(name, "dx", dx, preactivation.dtype, preactivation.shape);
+  with_element_type(name, "dy", dy, [&](auto type) {
+    using T = decltype(type);
+    const T* inputs = preactivation.as<T>();
+    const T* gradients = dy.as<T>();
+    T* results = dx.as<T>();
+    with_activation(name, activation, [&](auto function) {
+      parallel_blocks(threads(), dy.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+        for (std::int64_t i = begin; i < end; ++i) {
+          results[i] = from_float<T>(to_float(gradients[i]) * function.derivative(to_float(inputs[i])));
+        }
+      });
+    });
+  });
+}
+
+}  // namespace motley

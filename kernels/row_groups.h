@@ -1,0 +1,18 @@
+// Equal indices brought together, on the host: see RowGroups in kernels/backend.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace motley {
+
+struct HostRowGroups {
+  std::vector<std::int32_t> rows, starts, sources;  // as in RowGroups
+};
+
+// index[i] >= 0; those equal to `skip` are left out. O(m log m) for m indices; the result is a function of the
+// indices alone.
+void group_rows(std::span<const std::int32_t> index, HostRowGroups& out, std::int32_t skip = -1);
+
+}  // namespace motley

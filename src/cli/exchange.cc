@@ -1,0 +1,94 @@
+#include <array>
+#include <utility>
+
+#include "cli/command.h"
+#include "cli/option_set.h"
+#include "comm/agree.h"
+#include "core/error.h"
+#include "train/exchange.h"
+
+namespace motley::cli {
+namespace {
+
+void declare(OptionSet& set, train::ImportOptions& options) {
+  set.group("options");
+  set.add(
+      "from", &options.from,
+      "Hugging Face directory: config.json, model.safetensors (or its parts with their index), vocab.txt if "
+      "there is one");
+  set.add("save-dir", &options.save_dir, "directory of the run that is to begin with it");
+  set.add("seed", &options.seed, "of the parts of the network that --from does not have");
+}
+
+void declare(OptionSet& set, train::ExportOptions& options, std::string& dtype) {
+  set.group("options");
+  set.add("save-dir", &options.save_dir, "directory of the run");
+  set.add("restore-file", &options.restore_file,
+          "checkpoint: a directory, or a name in --save-dir such as best; without it the newest good one");
+  set.add("out", &options.out, "directory to write; must not exist, or be empty");
+  set.add("dtype", &dtype, "fp32, fp16 or bf16: what the parameters are rounded to, to nearest even");
+}
+
+void require(const char* command, const char* option, const std::string& value) {
+  if (value.empty()) fail(ExitCode::usage, "--{} is missing; motley {} --help says more", option, command);
+}
+
+DType parse_dtype(const std::string& text) {
+  constexpr std::array names = {std::pair{"fp32", DType::f32}, std::pair{"fp16", DType::f16},
+                                std::pair{"bf16", DType::bf16}};
+  for (const auto& [name, dtype] : names) {
+    if (text == name) return dtype;
+  }
+  fail(ExitCode::usage, "--dtype is \"{}\"; expected one of: fp32, fp16, bf16", text);
+}
+
+}  // namespace
+
+std::string import_help() {
+  OptionSet set("import");
+  train::ImportOptions options;
+  declare(set, options);
+  return set.help(
+      "motley import --from DIR --save-dir RUN [OPTIONS]",
+      "Makes the checkpoint of step 0 out of a BERT in a Hugging Face directory. motley eval judges it, and "
+      "motley train\n"
+      "with the same --save-dir begins with it, with any optimizer.");
+}
+
+void import_model(const std::vector<std::string>& arguments, const Context& context) {
+  train::ImportOptions options;
+  comm::agree(context.world, "reading the options", [&] {
+    OptionSet set("import");
+    declare(set, options);
+    set.parse(arguments);
+    require("import", "from", options.from);
+    require("import", "save-dir", options.save_dir);
+  });
+  comm::agree_on_root(context.world, "importing", [&] { train::import_model(options); });
+}
+
+std::string export_help() {
+  OptionSet set("export");
+  train::ExportOptions options;
+  std::string dtype = "fp32";
+  declare(set, options, dtype);
+  return set.help(
+      "motley export --save-dir RUN --out DIR [OPTIONS]",
+      "Writes a BERT as a Hugging Face directory, which BertForPreTraining.from_pretrained(DIR) loads.");
+}
+
+void export_model(const std::vector<std::string>& arguments, const Context& context) {
+  train::ExportOptions options;
+  comm::agree(context.world, "reading the options", [&] {
+    OptionSet set("export");
+    std::string dtype = "fp32";
+    declare(set, options, dtype);
+    set.parse(arguments);
+    require("export", "save-dir", options.save_dir);
+    require("export", "out", options.out);
+    options.dtype = parse_dtype(dtype);
+  });
+  comm::agree_on_root(context.world, "exporting", [&] { train::export_model(options); });
+}
+
+}  // namespace motley::cli

@@ -1,0 +1,103 @@
+#include "train/stored_model.h"
+
+#include <fmt/ranges.h>
+
+#include "checkpoint/directory.h"
+#include "checkpoint/manifest.h"
+#include "core/error.h"
+#include "train/model_directory.h"
+
+namespace motley::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ExitCode code = ExitCode::checkpoint;
+constexpr int format_version = 1;
+
+}  // namespace
+
+std::vector<io::SafetensorsEntry> entries_of(const ParameterStore& store, const std::string& prefix,
+                                             float* arena) {
+  std::vector<io::SafetensorsEntry> list;
+  for (const Parameter& parameter : store.all()) {
+    io::SafetensorsEntry entry;
+    entry.name = prefix + parameter.name;
+    entry.dtype = DType::f32;
+    entry.shape = parameter.shape;
+    entry.data = arena + parameter.offset;
+    list.push_back(entry);
+  }
+  return list;
+}
+
+fs::path find_checkpoint(const std::string& save_dir, const std::string& restore_file) {
+  if (restore_file.empty()) return checkpoint::newest_good(save_dir).value_or(fs::path());
+  for (const fs::path& candidate : {fs::path(restore_file), fs::path(save_dir) / restore_file}) {
+    std::error_code error;
+    if (fs::is_directory(candidate, error)) return candidate;
+  }
+  fail(code, "--restore-file {}: there is no such checkpoint directory, here or in {}", restore_file,
+       save_dir);
+}
+
+Json to_json(const Position& position) {
+  return {{"epoch", position.epoch}, {"samples_of_epoch", position.samples}, {"step", position.step}};
+}
+
+Json new_trainer_json(const std::string& task, const Position& position) {
+  Json trainer = to_json(position);
+  trainer["format"] = format_version;
+  trainer["task"] = task;
+  return trainer;
+}
+
+Position position_of(const Json& trainer, const std::string& where) {
+  return {json_get<int>(trainer, "epoch", where, code),
+          json_get<std::int64_t>(trainer, "samples_of_epoch", where, code),
+          json_get<std::int64_t>(trainer, "step", where, code)};
+}
+
+void check_kind(const Json& trainer, const std::string& task, const std::string& where) {
+  if (const int found = json_get<int>(trainer, "format", where, code); found != format_version) {
+    fail(code, "{}: format {}; this program reads format {}", where, found, format_version);
+  }
+  if (const auto found = json_get<std::string>(trainer, "task", where, code); found != task) {
+    fail(code, "{}: a checkpoint of task {}; expected task {}", where, found, task);
+  }
+}
+
+ModelSource find_source(const fs::path& given) {
+  std::error_code error;
+  if (!fs::is_directory(given, error)) {
+    fail(ExitCode::input,
+         "there is no directory {}; expected a checkpoint, a --save-dir, or a Hugging Face model directory",
+         given.string());
+  }
+  if (ModelDirectory::is_one(given)) {
+    return {given, fs::exists(given / checkpoint::manifest_name, error)};
+  }
+  if (const auto newest = checkpoint::newest_good(given)) return {*newest, true};
+  fail(ExitCode::input,
+       "{} has no model.safetensors, no model.safetensors.index.json and no checkpoints; expected a "
+       "checkpoint, "
+       "a --save-dir, or a Hugging Face model directory",
+       given.string());
+}
+
+std::vector<std::string> read_source(const ModelSource& source, const std::string& task,
+                                     const NameRules& rules,
+                                     const std::vector<io::SafetensorsEntry>& wanted) {
+  if (!source.is_checkpoint) return ModelDirectory(source.path).read(wanted, rules);
+  const checkpoint::Reader reader(source.path);
+  check_kind(reader.trainer(), task, (source.path / "trainer.json").string());
+  reader.read_model(wanted);
+  return {};
+}
+
+std::string absent_text(const std::vector<std::string>& absent) {
+  if (absent.empty()) return {};
+  return fmt::format("; it has none of these, which begin as in a new network: {}", fmt::join(absent, "; "));
+}
+
+}  // namespace motley::train

@@ -1,0 +1,239 @@
+// Laws 1, 2 and 4 of the design on task bert, dropout on: gzip shards of unequal length, static and dynamic
+// masks, recomputation, float32 and bfloat16. Runs under mpirun with 4 ranks, which are split into worlds of 1,
+// 3 and 4.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+
+#include "io/bert_set.h"
+#include "models/bert_batch.h"
+#include "support/bert_shards.h"
+#include "system/laws/worlds.h"
+#include "train/sample_order.h"
+
+namespace motley::train {
+namespace {
+
+constexpr unsigned data_seed = 23;
+constexpr std::int64_t batch = 30;
+const std::vector<int> shard_rows{150, 97, 203};
+
+class BertLaws : public Worlds {
+ protected:
+  BertLaws() {
+    if (world_.rank() == 0) {
+      test::write_learnable_bert_shards(path_ + "/masked", {shard_rows}, data_seed);
+      test::write_learnable_bert_shards(path_ + "/unmasked", {shard_rows, false}, data_seed);
+      test::write_bert_config(path_ + "/bert_config.json");
+      test::write_bert_vocabulary(path_ + "/vocab.txt");
+    }
+    world_.barrier("the data");
+  }
+
+  TrainOptions options(const std::string& run, std::int64_t steps) const {
+    TrainOptions options;
+    options.data.task = "bert";
+    options.data.data = path_ + "/masked";
+    options.data.shuffle_pool = 100;
+    options.model.config_file = path_ + "/bert_config.json";
+    options.save.save_dir = path_ + "/" + run;
+    options.save.save_interval = 0;
+    options.batch.global_batch = batch;
+    options.batch.max_sentences = 8;
+    options.batch.window = 4;
+    options.optimizer.name = "adamw";
+    options.optimizer.weight_decay = 0.01;
+    options.optimizer.adam_eps = 1e-6;
+    options.optimizer.clip_norm = 1;
+    options.schedule.lr = {3e-3};
+    options.schedule.warmup_updates = 10;
+    options.max_update = steps;
+    options.report.log_format = "none";
+    options.threads = 1;
+    options.seed = 3;
+    options.bucket_cap_mb = 0.02;  // several buckets
+    return options;
+  }
+
+  static TrainOptions with_weights(TrainOptions options, const std::string& weights) {
+    options.batch.policy = "static";
+    options.batch.weights = weights;
+    return options;
+  }
+
+  // Compares the losses and the first gradient of `other` with those of `one` on rank 0.
+  void expect_same(const Trace& one, const Trace& other, double loss_tolerance, double gradient_tolerance,
+                   const char* what) const {
+    if (world_.rank() != 0) return;
+    ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
+    double worst = 0;
+    for (std::size_t i = 0; i < one.losses.size(); ++i) {
+      EXPECT_NEAR(other.losses[i], one.losses[i], loss_tolerance * one.losses[i]) << what << ", step " << i + 1;
+      worst = std::max(worst, std::abs(other.losses[i] / one.losses[i] - 1));
+    }
+    const double gradient = relative_distance(other.first_gradient, one.first_gradient);
+    EXPECT_LT(gradient, gradient_tolerance) << what;
+    std::printf("%s: largest relative difference of a loss %.1e, of the first gradient %.1e\n", what, worst,
+                gradient);
+  }
+};
+
+TEST_F(BertLaws, law1_losses_do_not_depend_on_ranks_or_shares) {
+  constexpr std::int64_t steps = 50;  // more than 3 epochs
+  const Trace one = train(1, options("one", steps));
+  const Trace four = train(4, options("four", steps));
+  const Trace three = train(3, with_weights(options("three", steps), "1,2,5"));
+  const Trace zero = train(4, with_weights(options("zero", steps), "0,3,1,0"));
+  if (world_.rank() == 0) {
+    EXPECT_LT(one.losses.back(), 0.9 * one.losses.front()) << "it must have learned something";
+  }
+  expect_same(one, four, 1e-4, 1e-5, "4 equal ranks");
+  expect_same(one, three, 1e-4, 1e-5, "shares 1:2:5");
+  expect_same(one, zero, 1e-4, 1e-5, "shares 0:3:1:0");
+}
+
+TEST_F(BertLaws, law1_holds_for_dynamic_masks_and_recomputation) {
+  constexpr std::int64_t steps = 20;
+  const auto dynamic = [&](const std::string& run, const char* data) {
+    TrainOptions result = options(run, steps);
+    result.data.data = path_ + "/" + data;
+    result.model.masking = "dynamic";
+    result.model.dict = path_ + "/vocab.txt";
+    result.model.max_predictions = 4;
+    return result;
+  };
+  const Trace one = train(1, dynamic("one", "unmasked"));
+  TrainOptions recomputed = with_weights(dynamic("three", "unmasked"), "1,2,5");
+  recomputed.model.recompute = true;
+  const Trace three = train(3, recomputed);
+  expect_same(one, three, 1e-4, 1e-5, "dynamic masks, recomputation, shares 1:2:5");
+  // Masks that the data has are undone first, so that both kinds of shards give the same run.
+  const Trace masked = train(1, dynamic("masked", "masked"));
+  if (world_.rank() == 0) {
+    EXPECT_EQ(masked.losses, one.losses);
+    EXPECT_TRUE(same_bits(masked.parameters, one.parameters));
+  }
+}
+
+TEST_F(BertLaws, law1_holds_in_bfloat16_to_its_precision) {
+  constexpr std::int64_t steps = 50;
+  const auto in_bfloat16 = [&](const std::string& run) {
+    TrainOptions result = options(run, steps);
+    result.model.precision = "bf16";
+    return result;
+  };
+  const Trace exact = train(1, options("exact", steps));
+  const Trace one = train(1, in_bfloat16("one"));
+  const Trace three = train(3, with_weights(in_bfloat16("three"), "1,2,5"));
+  expect_same(one, three, 2e-2, 2e-2, "bfloat16, shares 1:2:5");
+  expect_same(exact, one, 2e-2, 3e-2, "bfloat16 against float32");
+  if (world_.rank() == 0) {
+    EXPECT_NE(exact.losses, one.losses);
+  }
+}
+
+TEST_F(BertLaws, law1_holds_where_a_loss_could_tell_the_difference) {
+  TrainOptions other = options("other", 5);
+  other.seed = 4;
+  const Trace a = train(1, options("same", 5));
+  const Trace b = train(1, other);
+  if (world_.rank() != 0) return;
+  ASSERT_EQ(a.losses.size(), 5u);
+  ASSERT_EQ(b.losses.size(), 5u);
+  EXPECT_GT(std::abs(a.losses[4] / b.losses[4] - 1), 1e-3);
+}
+
+// The whole batch in one piece, with its two counts taken from the data directly, through the network that agrees
+// with Hugging Face's (tests/unit/models/bert_test.cc).
+TEST_F(BertLaws, law2_each_loss_is_divided_once_by_its_count_over_the_global_batch) {
+  const TrainOptions uneven = with_weights(options("uneven", 1), "0,7,18");
+  const Trace ours = train(3, uneven);
+  if (world_.rank() != 0) return;
+  HostBertBatch host;
+  host.clear(test::bert_seq);
+  const io::RowSource source = io::describe_bert_set(io::bert_subset_paths(path_ + "/masked", "train"), 0, {});
+  const OrderOptions order{source.rows, uneven.seed, shard_sizes(source), 100};
+  for (const std::uint64_t row : SampleOrder(order).step(1, 0, batch)) {
+    const test::BertSample sample = test::learnable_bert_sample(data_seed, static_cast<std::uint32_t>(row));
+    const auto first = static_cast<std::int32_t>(host.n * host.seq);
+    host.ids.insert(host.ids.end(), sample.ids.begin(), sample.ids.end());
+    host.types.insert(host.types.end(), sample.types.begin(), sample.types.end());
+    for (const std::int32_t real : sample.mask) host.key_mask.push_back(static_cast<std::uint8_t>(real));
+    for (std::size_t i = 0; i < sample.positions.size() && sample.positions[i] > 0; ++i) {
+      host.masked_rows.push_back(first + sample.positions[i]);
+      host.masked_labels.push_back(sample.labels[i]);
+    }
+    host.next_sentence.push_back(sample.next_sentence);
+    ++host.n;
+  }
+  const auto masked = static_cast<std::int64_t>(host.masked_rows.size());
+  const auto of_rank_1 = std::count_if(host.masked_rows.begin(), host.masked_rows.end(),
+                                       [&](std::int32_t row) { return row < 8 * host.seq; });
+  ASSERT_NE(of_rank_1 * batch, masked * 8) << "a mean of the ranks' means must differ from the mean";
+
+  const std::unique_ptr<Backend> backend = make_cpu_backend(1);
+  Bert bert(read_bert_config(uneven.model.config_file));
+  BertBatchMemory memory;
+  const BertMemory sizes{batch, test::bert_seq, masked, true, DType::f32, false};
+  bert.allocate(*backend, sizes);
+  memory.allocate(*backend, sizes);
+  bert.parameters.initialize(uneven.seed);
+  Buffer buffer(*backend, 8 * sizeof(double));
+  const View sums = buffer.view(DType::f64, Shape{8});
+  bert.train(Pass{*backend, true, uneven.seed, 1, 0, false}, memory.load(host, true, 0),
+             {1.0 / static_cast<double>(masked), 1.0 / batch}, sums, {});
+  const auto* totals = sums.as<double>();
+  const double loss = totals[0] / static_cast<double>(masked) + totals[4] / batch;
+  EXPECT_EQ(totals[1], static_cast<double>(masked));
+  EXPECT_NEAR(ours.losses.at(0), loss, 1e-6 * loss);
+  const auto* gradient = bert.parameters.gradients().as<float>();
+  const std::vector<float> expected(gradient, gradient + bert.parameters.arena_elements());
+  EXPECT_LT(relative_distance(ours.first_gradient, expected), 1e-5);
+  std::printf("distance to the gradient of the whole batch: %.1e of its norm\n",
+              relative_distance(ours.first_gradient, expected));
+}
+
+TEST_F(BertLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {
+  constexpr std::int64_t steps = 34;  // 15 steps an epoch
+  struct Case {
+    std::int64_t stop;
+    const char* optimizer;
+    const char* precision;
+    bool dynamic;
+  };
+  for (const Case& tested : {Case{1, "adamw", "fp32", false}, Case{15, "lamb", "fp32", true},
+                             Case{16, "adam", "bf16", false}, Case{22, "adamw", "bf16", true}}) {
+    const std::string name = std::string(tested.optimizer) + std::to_string(tested.stop);
+    TrainOptions whole = with_weights(options("whole" + name, steps), "3,1,2");
+    whole.optimizer.name = tested.optimizer;
+    whole.model.precision = tested.precision;
+    if (tested.dynamic) {
+      whole.model.masking = "dynamic";
+      whole.model.dict = path_ + "/vocab.txt";
+    }
+    TrainOptions first = whole;
+    first.save.save_dir = path_ + "/parts" + name;
+    first.max_update = tested.stop;
+    TrainOptions second = first;
+    second.max_update = steps;
+    const Trace uninterrupted = train(3, whole);
+    const Trace before = train(3, first);
+    const Trace after = train(3, second);
+    if (world_.rank() < 3) {
+      std::vector<double> expected = uninterrupted.losses;
+      EXPECT_EQ(expected.size(), static_cast<std::size_t>(steps));
+      expected.erase(expected.begin(),
+                     expected.begin() + std::min<std::ptrdiff_t>(tested.stop, std::ssize(expected)));
+      EXPECT_EQ(after.losses, expected) << name;
+      EXPECT_TRUE(same_bits(after.parameters, uninterrupted.parameters)) << name;
+      EXPECT_FALSE(same_bits(before.parameters, uninterrupted.parameters)) << name;
+    }
+    if (!all_well()) return;
+  }
+}
+
+}  // namespace
+}  // namespace motley::train

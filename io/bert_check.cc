@@ -81,6 +81,24 @@ void fail_bert_value(const std::string& where, const BertLayout& layout, const B
        largest == 1 ? "or" : "to", largest, why);
 }
 
+std::string bert_mask_problem(const BertLayout& layout, const std::byte* row) {
+  const std::byte* mask = row + layout.input_mask();
+  const std::byte* end = mask + layout.tokens();
+  if (std::find(mask, end, std::byte{1}) == end) return "`input_mask` has no token; expected at least one";
+  const std::size_t id_bytes = size_of(layout.id);
+  for (std::size_t i = 0; i < layout.masked(); ++i) {
+    std::uint16_t position;
+    std::memcpy(&position, row + layout.masked_lm_positions() + i * sizeof(position), sizeof(position));
+    if (mask[position] == std::byte{1}) continue;
+    std::uint32_t id = 0;  // little-endian
+    std::memcpy(&id, row + layout.masked_lm_ids() + i * id_bytes, id_bytes);
+    if (id == 0) continue;
+    return fmt::format("`masked_lm_positions`[{}] is {}, where `input_mask` is 0; expected a token there", i,
+                       position);
+  }
+  return {};
+}
+
 void check_bert_rows(const RowSource& source, const Window& window) {
   if (!source.bert || !source.shards.empty()) return;
   MOTLEY_CHECK(window.fields.size() == 1 && window.ids.size() == window.rows);
@@ -95,6 +113,8 @@ void check_bert_rows(const RowSource& source, const Window& window) {
       if (largest_in(members[m], row) > largest[m])
         find_and_fail(source, members[m], row, window.ids[i], largest[m]);
     }
+    const std::string problem = bert_mask_problem(*source.bert, row);
+    if (!problem.empty()) fail(ExitCode::input, "{}: {}", source.where(window.ids[i]), problem);
   }
 }
 

@@ -1,6 +1,7 @@
 // What the values of a BERT sample may be, and the sentence about one that is not.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ std::uint64_t largest_value(const BertLayout& layout, const BertLimits& limits, 
 [[noreturn]] void fail_bert_value(const std::string& where, const BertLayout& layout,
                                   const BertLimits& limits, const BertMember& member, std::size_t column,
                                   const std::string& value);
+
+// What is wrong with a record whose values are all in their ranges; empty when nothing is. `input_mask` must
+// have a token, and one at every position where a token is to be predicted. (Unused predictions have the
+// id 0, and any position.)
+std::string bert_mask_problem(const BertLayout& layout, const std::byte* row);
 
 // Looks at every value of a window of packed records; Error(input) names the first that is wrong, with its
 // file and row. (Records that come from shards have been looked at when they were made.) WindowReader does

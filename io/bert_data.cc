@@ -1,20 +1,12 @@
 #include "io/bert_data.h"
 
-#include <xxhash.h>
-
 #include "core/error.h"
+#include "io/bert_record.h"
 
 namespace motley::io {
 namespace {
 
 constexpr std::int64_t special_tokens_of_a_pair = 3;  // [CLS] A [SEP] B [SEP]
-
-// What tells two vocabularies apart.
-std::string fingerprint(const Vocabulary& vocabulary) {
-  std::string all;
-  for (const std::string& token : vocabulary.tokens()) all += token + "\n";
-  return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
-}
 
 }  // namespace
 
@@ -88,7 +80,7 @@ ShardLayout BertDataMaker::layout(const Piece& piece) const {
       {"format", std::string("motley bert data 1")},
       {"shard", std::int64_t{piece.index}},
       {"vocab_size", std::int64_t{vocabulary_.size()}},
-      {"vocab_xxh3", fingerprint(vocabulary_)},
+      {vocabulary_attribute, vocabulary_fingerprint(vocabulary_)},
       {"lower_case", std::int64_t{options_.cased ? 0 : 1}},
       {"split_sentences", std::int64_t{options_.split_sentences ? 1 : 0}},
       {"seed", std::to_string(options_.seed)},  // HDF5 attributes of this file have no unsigned type

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "core/error.h"
 #include "io/bert_shard_file.h"
@@ -68,6 +69,15 @@ BertPacker::BertPacker(const RowSource& source, const std::string& file, std::ui
 BertPacker::~BertPacker() = default;
 
 void BertPacker::pack(const ShardBlock& block) {
+  try {
+    decode_and_write(block);
+  } catch (const std::bad_alloc&) {
+    fail(ExitCode::device, "{}: the memory of this machine ran out at {} rows that are decoded together",
+         source_.shards[block.shard].path, block.rows);
+  }
+}
+
+void BertPacker::decode_and_write(const ShardBlock& block) {
   const BertLayout& layout = *source_.bert;
   if (!shard_ || open_shard_ != block.shard) {
     const Shard& shard = source_.shards[block.shard];

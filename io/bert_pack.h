@@ -15,8 +15,10 @@ namespace motley::io {
 class BertShardFile;
 
 // Makes a file with `rows` samples whose contents are to be written from the returned offset on, row by row.
-// Error(input) when it cannot be written.
-std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layout, std::uint64_t rows);
+// `vocab_xxh3` is kept as an attribute, unless it is empty. Error(input) when it cannot be written, also when
+// files may not become that large.
+std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layout, std::uint64_t rows,
+                                 const std::string& vocab_xxh3 = {});
 
 // Consecutive rows of one shard: a block.
 struct ShardBlock {
@@ -40,7 +42,7 @@ class BertPacker {
   BertPacker& operator=(const BertPacker&) = delete;
 
   // Error(input) for what is wrong with a shard, or when the disk is full. The rows of a block whose ids do
-  // not fit into `id` are not written: see largest_id().
+  // not fit into `id` are not written: see largest_id(). Error(device) when a block does not fit into memory.
   void pack(const ShardBlock& block);
   // The largest id of all blocks so far.
   std::uint64_t largest_id() const { return largest_id_; }
@@ -48,6 +50,8 @@ class BertPacker {
   void finish() { file_.sync(); }
 
  private:
+  void decode_and_write(const ShardBlock& block);
+
   const RowSource& source_;
   BertLayout packed_;
   Descriptor file_;

@@ -1,12 +1,18 @@
 #include "io/bert_packed.h"
 
+#include <fcntl.h>
+#include <sys/types.h>
+
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "io/bert_pack.h"
 #include "io/hdf5.h"
+#include "io/hdf5_text.h"
 
 namespace motley::io {
 namespace {
@@ -152,7 +158,25 @@ PackedBert describe_packed_bert(hid_t file, const std::string& path) {
   return packed;
 }
 
-std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layout, std::uint64_t rows) {
+namespace {
+
+// HDF5 1.10 crashes at the end of a process in which it could not extend a file. So this finds out whether
+// that is possible, by doing it: HDF5 then cuts the file off again, and its own attempt succeeds.
+void try_length(const std::string& path, const BertLayout& layout, std::uint64_t rows) {
+  constexpr std::uint64_t header_bytes = 1 << 16;  // more than what HDF5 puts before the samples
+  constexpr auto longest = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
+  if (rows > (longest - header_bytes) / layout.row_bytes()) {
+    fail(ExitCode::input, "cannot write {}: {} samples of {} bytes are more than a file can hold", path, rows,
+         layout.row_bytes());
+  }
+  Descriptor(path, O_WRONLY | O_CREAT, ExitCode::input).resize(header_bytes + rows * layout.row_bytes());
+}
+
+}  // namespace
+
+std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layout, std::uint64_t rows,
+                                 const std::string& vocab_xxh3) {
+  try_length(path, layout, rows);
   const Hdf5Lock lock;
   const std::string where = "cannot write " + path;
   const Hdf5Handle access(MOTLEY_HDF5(where, ExitCode::input, H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
@@ -160,6 +184,7 @@ std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layo
   Hdf5Handle file(
       MOTLEY_HDF5(where, ExitCode::input, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get())),
       H5Fclose);
+  if (!vocab_xxh3.empty()) write_text_attribute(file.get(), where, vocabulary_attribute, vocab_xxh3);
   const Hdf5Handle type = make_type(layout, where);
   const hsize_t extent = rows;
   const Hdf5Handle space(MOTLEY_HDF5(where, ExitCode::input, H5Screate_simple(1, &extent, nullptr)),

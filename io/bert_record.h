@@ -63,6 +63,10 @@ constexpr std::int64_t longest_sequence = largest_u16 + 1;
 // The smallest id type that holds a vocabulary; u32 when its size is not known.
 DType id_type(std::int64_t vocab_size);
 
+// The attribute of a shard or a packed file that says which vocabulary its ids count through, by
+// vocabulary_fingerprint().
+constexpr const char* vocabulary_attribute = "vocab_xxh3";
+
 // Where unpack() puts a sample. Parts of which nothing is wanted are left empty.
 struct BertArrays {
   std::span<std::int32_t> input_ids = {}, input_mask = {}, segment_ids = {};  // [S]

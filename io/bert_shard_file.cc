@@ -102,6 +102,10 @@ void BertShardFile::decode(std::uint64_t first, std::uint64_t count, std::byte* 
       decode_through_hdf5(column, {first, count, out});
     }
   }
+  for (std::uint64_t row = 0; row < count; ++row) {
+    const std::string problem = bert_mask_problem(layout_, out + row * layout_.row_bytes());
+    if (!problem.empty()) fail(ExitCode::input, "{}: row {}: {}", path_, first + row, problem);
+  }
 }
 
 // Fetches a chunk as it lies into raw_. False when it has no place in the file; `skipped` has a bit for each

@@ -29,7 +29,8 @@ class BertShardFile {
   BertShardFile& operator=(const BertShardFile&) = delete;
 
   // The records of rows [first, first + count) into `out`, count x layout.row_bytes() bytes. Error(input) for
-  // data that is damaged, and naming the row and column of a value that is out of range.
+  // data that is damaged, and naming the row of what is wrong in it: a value that is out of range, or what
+  // bert_mask_problem() says.
   void decode(std::uint64_t first, std::uint64_t count, std::byte* out);
 
  private:

@@ -44,6 +44,25 @@ void expect_contents(const std::string& path, const DatasetInfo& info) {
     fail(ExitCode::input, "{}: `{}` has no data: it was created but never written", path, info.name);
 }
 
+// A file of a few bytes can claim any number of samples, and gzip makes at most 1032 bytes of one. What else
+// can compress is not judged.
+void expect_stored(const std::string& path, const DatasetInfo& ids) {
+  double most_from_a_byte = 1;
+  for (const int filter : ids.filters) {
+    if (filter == H5Z_FILTER_DEFLATE) most_from_a_byte *= 1032;
+    if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32)
+      return;
+  }
+  const double claimed = static_cast<double>(ids.extents[0]) * static_cast<double>(ids.extents[1]) *
+                         static_cast<double>(size_of(*ids.dtype));
+  const bool too_many = claimed > most_from_a_byte * static_cast<double>(ids.stored_bytes);
+  if (!ids.past_end && (ids.chunk.empty() || !too_many)) return;
+  fail(ExitCode::input,
+       "{}: data set `{}` has the shape {}, and the file does not hold that much of it; expected all samples "
+       "to be there",
+       path, ids.name, ids.shape());
+}
+
 std::uint64_t choose_block_rows(const DatasetInfo& ids) {
   std::uint64_t rows = block_rows_without_chunks;
   if (!ids.chunk.empty()) {
@@ -53,11 +72,26 @@ std::uint64_t choose_block_rows(const DatasetInfo& ids) {
   return std::min(rows, ids.extents[0]);
 }
 
+// A block is decoded as a whole. Small compressed chunks can become too large for any memory.
+void expect_block_size(const std::string& path, const BertShardHeader& shard, const DatasetInfo& ids) {
+  constexpr std::uint64_t most_bytes = std::uint64_t{8} << 30;
+  const std::size_t row_bytes = BertLayout{shard.seq_length, shard.predictions, DType::u32}.row_bytes();
+  if (shard.block_rows <= most_bytes / row_bytes) return;
+  fail(ExitCode::input,
+       "{}: data set `input_ids` lies in {}, so that {} samples have to be decoded together; expected chunks "
+       "of at most {} samples",
+       path, ids.layout, shard.block_rows, most_bytes / row_bytes);
+}
+
 }  // namespace
 
 BertShardHeader describe_bert_shard(hid_t file, const std::string& path) {
   const Hdf5Lock lock;
   const DatasetInfo ids = describe_column(file, path, "input_ids", 2);
+  if (ids.extents[1] == 0 || std::cmp_greater(ids.extents[1], longest_sequence)) {
+    fail(ExitCode::input, "{}: data set `input_ids` has the shape {}; expected 1 to {} tokens per sample",
+         path, ids.shape(), longest_sequence);
+  }
   std::vector<DatasetInfo> all = {ids};
   for (const char* name : {"input_mask", "segment_ids"}) {
     all.push_back(describe_column(file, path, name, 2));
@@ -82,13 +116,11 @@ BertShardHeader describe_bert_shard(hid_t file, const std::string& path) {
   all.push_back(describe_column(file, path, "next_sentence_labels", 1));
   expect_shape(path, all.back(), ids);
   for (const DatasetInfo& info : all) expect_contents(path, info);
-  if (ids.extents[1] == 0 || std::cmp_greater(ids.extents[1], longest_sequence)) {
-    fail(ExitCode::input, "{}: data set `input_ids` has the shape {}; expected 1 to {} tokens per sample",
-         path, ids.shape(), longest_sequence);
-  }
+  expect_stored(path, ids);
   shard.rows = ids.extents[0];
   shard.seq_length = static_cast<std::int64_t>(ids.extents[1]);
   shard.block_rows = choose_block_rows(ids);
+  expect_block_size(path, shard, ids);
   return shard;
 }
 

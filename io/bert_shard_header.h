@@ -15,7 +15,7 @@ struct BertShardHeader {
 };
 
 // Looks at the data sets of an open shard. Error(input) names the data set that is missing, has another shape
-// or type than a BERT shard's, or has no samples.
+// or type than a BERT shard's, or has no samples, more than the file can hold, or chunks too large to decode.
 BertShardHeader describe_bert_shard(hid_t file, const std::string& path);
 
 }  // namespace motley::io

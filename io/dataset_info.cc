@@ -203,12 +203,14 @@ void find_in_file(hid_t dataset, hid_t file, const std::string& path, const std:
     info.why_unpacked = fmt::format("in another file ({})", file_name(dataset));
     info.layout += ", " + info.why_unpacked;
   }
+  const bool contiguous = info.why_unpacked.empty() && info.written;
+  const haddr_t offset = contiguous ? H5Dget_offset(dataset) : HADDR_UNDEF;
+  info.past_end = contiguous && (offset == HADDR_UNDEF || !within_file(path, offset, info.stored_bytes));
   if (info.why_unpacked.empty()) info.why_unpacked = difference;
   if (!info.written) info.why_unpacked = "without data (it was created but never written)";
   if (!info.why_unpacked.empty()) return;
 
-  const haddr_t offset = H5Dget_offset(dataset);
-  if (offset == HADDR_UNDEF || !within_file(path, offset, info.stored_bytes)) {
+  if (info.past_end) {
     info.why_unpacked = "past the end of the file";
     info.layout += ", " + info.why_unpacked;
     return;

@@ -24,8 +24,9 @@ struct DatasetInfo {
   std::string layout;                // for people: "chunks of [1563, 8], gzip 4"
   std::string missing_filter;  // a compression that this HDF5 library lacks; empty when it can read the data
   std::uint64_t stored_bytes = 0;
-  bool written = true;  // whether any of the data has a place in the file
-  bool packed = false;  // contiguous, in this file, little-endian, whole bytes: see Field
+  bool written = true;    // whether any of the data has a place in the file
+  bool past_end = false;  // whether that place is contiguous and the file ends before it does
+  bool packed = false;    // contiguous, in this file, little-endian, whole bytes: see Field
   std::uint64_t file_offset = 0;
   std::string why_unpacked;  // see Field
 

@@ -72,7 +72,8 @@ std::string RowSource::to_json() const {
                     {"id", name_of(bert->id)},
                     {"vocab_size", limits.vocab_size},
                     {"type_vocab_size", limits.type_vocab_size},
-                    {"max_position", limits.max_position}};
+                    {"max_position", limits.max_position},
+                    {"vocab_xxh3", bytes_of(vocab_xxh3)}};
   }
   return json.dump();
 }
@@ -102,6 +103,7 @@ RowSource RowSource::from_json(const std::string& text) {
                  dtype_named(get<std::string>(bert, "id"))};
   source.limits = {get<std::int64_t>(bert, "vocab_size"), get<std::int64_t>(bert, "type_vocab_size"),
                    get<std::int64_t>(bert, "max_position")};
+  source.vocab_xxh3 = get_bytes(bert, "vocab_xxh3");
   return source;
 }
 

@@ -43,6 +43,8 @@ struct RowSource {
   // BERT samples: one field of records, which have this layout and stay within these limits.
   std::optional<BertLayout> bert = {};
   BertLimits limits = {};
+  // vocabulary_fingerprint() of the vocabulary that the ids count through; empty when the files do not say.
+  std::string vocab_xxh3 = {};
 
   bool packed() const;
   // "FILE: row 17": for sentences about a row; the file is the shard's own, and so is the number.

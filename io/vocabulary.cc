@@ -1,6 +1,7 @@
 #include "io/vocabulary.h"
 
 #include <unicode/utf8.h>
+#include <xxhash.h>
 
 #include <algorithm>
 
@@ -78,6 +79,12 @@ Vocabulary::Vocabulary(std::vector<std::string> tokens, const std::string& where
 std::int32_t Vocabulary::find(std::string_view token) const {
   const auto found = ids_.find(token);
   return found == ids_.end() ? -1 : found->second;
+}
+
+std::string vocabulary_fingerprint(const Vocabulary& vocabulary) {
+  std::string all;
+  for (const std::string& token : vocabulary.tokens()) all += token + "\n";
+  return fmt::format("{:016x}", XXH3_64bits(all.data(), all.size()));
 }
 
 }  // namespace motley::io

@@ -46,4 +46,7 @@ class Vocabulary {
   std::int32_t pad_ = 0, unk_ = 0, cls_ = 0, sep_ = 0, mask_ = 0;
 };
 
+// What tells two vocabularies apart: the XXH3 of the tokens, one per line, as 16 hexadecimal digits.
+std::string vocabulary_fingerprint(const Vocabulary& vocabulary);
+
 }  // namespace motley::io

@@ -111,6 +111,19 @@ BertConfig parse_bert_config(const Json& json, const std::string& where, ExitCod
     fail(code, "{}: \"hidden_size\" is {} and \"num_attention_heads\" is {}; expected a multiple of the heads",
          where, config.hidden_size, config.heads);
   }
+  if (fields.has("tie_word_embeddings") && json["tie_word_embeddings"] != true) {
+    fail(code, "{}: \"tie_word_embeddings\" is {}; expected true: the decoder shares the word embeddings", where,
+         json["tie_word_embeddings"].dump());
+  }
+  constexpr std::int64_t most_layers = 10000;
+  constexpr double most_parameters = 1e12;
+  const auto h = static_cast<double>(config.hidden_size), inner = static_cast<double>(config.intermediate_size);
+  const double parameters = static_cast<double>(config.vocab_size + config.max_positions + config.type_vocab_size) * h +
+                            static_cast<double>(config.layers) * (4 * h * h + 2 * h * inner);
+  if (config.layers > most_layers || parameters > most_parameters) {
+    fail(code, "{}: the network has {} layers and about {:.1e} parameters; expected at most {} and {:.0e}", where,
+         config.layers, parameters, most_layers, most_parameters);
+  }
   if (config.pad_token_id >= config.vocab_size) {
     fail(code, "{}: \"pad_token_id\" is {}; expected less than \"vocab_size\", which is {}", where,
          config.pad_token_id, config.vocab_size);

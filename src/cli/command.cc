@@ -1,5 +1,7 @@
 #include "cli/command.h"
 
+#include <csignal>
+
 #include <cstdio>
 #include <optional>
 
@@ -118,6 +120,9 @@ const std::vector<Command>& commands() {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  // Under a limit on file sizes a write fails with a reason, which is said, instead of a signal that leaves
+  // temporary files behind.
+  std::signal(SIGXFSZ, SIG_IGN);
   // Help and version work without MPI, on a login node for instance.
   if (asks_for_help(arguments) || (arguments.size() == 1 && arguments[0] == "help")) {
     const std::optional<Match> found = match(arguments);

@@ -33,7 +33,7 @@ void declare(OptionSet& set, PackOptions& options) {
   set.add("data", &options.data, "directory of BERT shards, one shard, or several with commas between them");
   set.add("subset", &options.subset, "which subset of the directory");
   set.add("num-file", &options.num_file, "pack the first this many shards; 0: all");
-  set.add("out", &options.out, "HDF5 file to write");
+  set.add("out", &options.out, "HDF5 file to write; must not exist");
 }
 
 // How far packing is, on standard output of rank 0: on a terminal one line, redrawn; elsewhere a line now and
@@ -82,7 +82,7 @@ class Unfinished {
   Unfinished& operator=(const Unfinished&) = delete;
 
   // On rank 0. Where the rows begin.
-  std::uint64_t make(const io::BertLayout& layout, std::uint64_t rows) {
+  std::uint64_t make(const io::BertLayout& layout, const io::RowSource& source) {
     {
       const Descriptor file(temporary_, O_WRONLY | O_CREAT | O_TRUNC, ExitCode::input);
       made_ = true;
@@ -90,7 +90,7 @@ class Unfinished {
       const std::string zeros(16384, '\0');
       file.write_at(0, zeros.data(), zeros.size());
     }
-    return io::create_packed_bert(temporary_, layout, rows);
+    return io::create_packed_bert(temporary_, layout, source.rows, source.vocab_xxh3);
   }
   void put_in_place() {
     rename_durably(temporary_, path_, ExitCode::input);
@@ -115,8 +115,7 @@ bool pack_as(DType id, const io::RowSource& source, Unfinished& file, const comm
   io::BertLayout layout = *source.bert;
   layout.id = id;
   std::string offset;
-  comm::agree_on_root(world, "making the file",
-                      [&] { offset = std::to_string(file.make(layout, source.rows)); });
+  comm::agree_on_root(world, "making the file", [&] { offset = std::to_string(file.make(layout, source)); });
   offset = world.broadcast(offset, 0, "where the samples begin in the file");
   std::optional<io::BertPacker> packer;
   comm::agree(world, "opening the file",
@@ -182,6 +181,9 @@ void data_pack(const std::vector<std::string>& arguments, const Context& context
         fail(ExitCode::usage, "--out {} is one of the shards", options.out);
     }
     check_replaceable(options.out, ExitCode::input);
+    std::error_code unknown;
+    if (std::filesystem::exists(options.out, unknown))
+      fail(ExitCode::usage, "--out {} exists already; expected the name of a new file", options.out);
     description = found.to_json();
   });
   const auto source =

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <optional>
 
 #include "cli/command.h"
@@ -25,7 +26,7 @@ struct VocabOptions {
 void declare(OptionSet& set, VocabOptions& options) {
   set.group("options");
   set.add_paths("input", &options.input, "text files, .gz or not");
-  set.add("out", &options.out, "vocabulary to write (vocab.txt)");
+  set.add("out", &options.out, "vocabulary to write (vocab.txt); must not exist");
   set.add("size", &options.size, "tokens of the vocabulary, at most");
   set.add_switch("cased", &options.cased, "keep case and accents, for cased models");
   set.add("min-frequency", &options.min_frequency, "how often a pair must occur to become a token");
@@ -145,6 +146,10 @@ void data_vocab(const std::vector<std::string>& arguments, const Context& contex
   context.session.set_timeout(options.timeout_s);
   std::optional<Learner> learner;
   comm::agree_on_root(world, "looking at the input", [&] {
+    check_replaceable(options.out, ExitCode::input);
+    std::error_code unknown;
+    if (std::filesystem::exists(options.out, unknown))
+      fail(ExitCode::usage, "--out {} exists already; expected the name of a new file", options.out);
     for (const std::string& path : options.input) io::ByteStream(path).compressed();
     learner.emplace(options);
   });

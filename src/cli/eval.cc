@@ -32,6 +32,7 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   add_batch_options(set, options.batch);
   set.add("log-format", &options.report.log_format, "simple or json");
   add_device_options(set, shared);
+  add_hetseq_options(set);
 }
 
 void print(const report::ValidRecord& record, const std::string& format) {
@@ -53,7 +54,7 @@ std::string eval_help() {
   train::TrainOptions options;
   SharedOptions shared;
   declare(set, options, shared);
-  return set.help("mpirun -n RANKS motley eval --task mnist --data DIR --save-dir RUN [OPTIONS]",
+  return set.help("mpirun -n RANKS motley eval --task mnist|bert --data DIR --save-dir RUN [OPTIONS]",
                   "Prints loss and metrics of a checkpoint on a data set.");
 }
 
@@ -127,9 +128,11 @@ void eval(const std::vector<std::string>& arguments, const Context& context) {
     apply_shared(shared, options);
     options.max_epoch = 1;
     train::check_options(options, context.world.size());
+    check_masking_options(set, options.model);
     if (options.report.log_format == "none") {
       fail(ExitCode::usage, "--log-format is \"none\"; expected simple or json");
     }
+    warn_of_ignored(set, context.world.rank());
   });
   context.session.set_timeout(options.timeout_s);
   Evaluation evaluation(options, context.world);

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <map>
 #include <sstream>
 
 #include "core/error.h"
@@ -14,22 +13,6 @@ namespace po = boost::program_options;
 
 namespace motley::cli {
 namespace {
-
-// Options of HetSeq that say what mpirun or the scheduler says here.
-const std::pair<const char*, const char*> not_needed[] = {
-    {"distributed-world-size", "mpirun -n or srun says how many ranks there are"},
-    {"distributed-rank", "mpirun or srun gives every process its rank"},
-    {"distributed-init-method", "mpirun or srun connects the ranks"},
-    {"distributed-backend", "the device decides it"},
-    {"distributed-gpus", "every rank finds its own device"},
-    {"distributed-no-spawn", "mpirun or srun starts the processes"},
-    {"device-id", "every rank finds its own device"},
-    {"local-rank", "every rank finds its own device"},
-    {"num-workers", "one reader thread per rank stays a window ahead"},
-    {"lr-scheduler", "the rate always follows a warm-up and a polynomial decay"},
-    {"fast-stat-sync", "losses and counts are always summed over ranks"},
-    {"ddp-backend", "gradients are always summed in overlapping buckets"},
-};
 
 template <class T>
 T parse_number(const std::string& name, const std::string& text, const char* expected) {
@@ -190,6 +173,20 @@ void OptionSet::add_switch(const std::string& name, bool* field, const std::stri
       [field] { return *field ? "true" : "false"; });
 }
 
+void OptionSet::alias(const std::string& other, const std::string& name) {
+  MOTLEY_CHECK(has(name));
+  aliases_[other] = name;
+}
+
+void OptionSet::ignore(const std::string& name, bool is_switch, const std::string& reason,
+                       const std::string& expected) {
+  ignored_.push_back({name, reason, expected, is_switch, false});
+}
+
+void OptionSet::refuse(const std::string& name, const std::string& sentence) {
+  refused_[name] = sentence;
+}
+
 void OptionSet::positional(const std::string& name, std::string* field, const std::string& help) {
   positional_name_ = name;
   positional_ = field;
@@ -208,19 +205,39 @@ po::options_description OptionSet::description() const {
       all.add_options()(option.name.c_str(), po::value<std::string>(), option.help.c_str());
     }
   }
+  for (const auto& [other, name] : aliases_) all.add_options()(other.c_str(), po::value<std::string>(), "");
+  for (const Ignored& option : ignored_) {
+    if (option.is_switch) {
+      all.add_options()(option.name.c_str(), "");
+    } else {
+      all.add_options()(option.name.c_str(), po::value<std::string>(), "");
+    }
+  }
   all.add_options()("config", po::value<std::string>(), "");
   return all;
 }
 
 void OptionSet::fail_unknown(const std::string& name, const std::string& where) const {
-  for (const auto& [known, reason] : not_needed) {
-    if (name == known) fail(ExitCode::usage, "{}--{} is not needed: {}; leave it out", where, name, reason);
-  }
+  const auto refused = refused_.find(name);
+  if (refused != refused_.end()) fail(ExitCode::usage, "{}{}", where, refused->second);
   std::vector<std::string> names{"config", "help"};
   for (const Option& option : options_) names.push_back(option.name);
   const std::string nearest = nearest_word(name, names);
   fail(ExitCode::usage, "{}there is no option --{}{}; motley {} --help lists them", where, name,
        nearest.empty() ? "" : fmt::format(", did you mean --{}?", nearest), command_);
+}
+
+bool OptionSet::note_ignored(const std::string& name, const std::string& text, const std::string& where) {
+  for (Ignored& option : ignored_) {
+    if (option.name != name) continue;
+    if (!option.expected.empty() && text != option.expected) {
+      fail(ExitCode::usage, "{}--{} is \"{}\"; expected {}: {}", where, name, text, option.expected,
+           option.reason);
+    }
+    option.given = true;
+    return true;
+  }
+  return false;
 }
 
 void OptionSet::apply(const po::parsed_options& parsed, const std::string& where, bool override_given) {
@@ -242,7 +259,9 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
       *positional_ = text;
       continue;
     }
-    const std::string name = with_dashes(found.string_key);
+    std::string name = with_dashes(found.string_key);
+    if (const auto alias = aliases_.find(name); alias != aliases_.end()) name = alias->second;
+    if (note_ignored(name, text, where)) continue;
     if (name == "config") {
       if (!override_given)
         fail(ExitCode::usage, "{}a file of options cannot name another by --config", where);
@@ -293,11 +312,28 @@ void OptionSet::parse(const std::vector<std::string>& arguments) {
   }
 }
 
-bool OptionSet::given(const std::string& name) const {
+const OptionSet::Option* OptionSet::find(const std::string& name) const {
   const auto option =
       std::find_if(options_.begin(), options_.end(), [&](const Option& o) { return o.name == name; });
-  MOTLEY_CHECK(option != options_.end());
+  return option == options_.end() ? nullptr : &*option;
+}
+
+bool OptionSet::has(const std::string& name) const {
+  return find(name) != nullptr;
+}
+
+bool OptionSet::given(const std::string& name) const {
+  const Option* option = find(name);
+  MOTLEY_CHECK(option != nullptr);
   return option->given;
+}
+
+std::string OptionSet::ignored() const {
+  std::string list;
+  for (const Ignored& option : ignored_) {
+    if (option.given) list += fmt::format("{}--{}: {}", list.empty() ? "" : "; ", option.name, option.reason);
+  }
+  return list;
 }
 
 std::vector<std::pair<std::string, std::string>> OptionSet::as_used() const {

@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,13 +32,24 @@ class OptionSet {
   void add_paths(const std::string& name, std::vector<std::string>* field, const std::string& help);
   // A switch without a value.
   void add_switch(const std::string& name, bool* field, const std::string& help);
+  // Another name of an option that takes a value.
+  void alias(const std::string& other, const std::string& name);
+  // An option that is accepted and does nothing, for this reason. `expected` is the only value that it may
+  // have; empty: any.
+  void ignore(const std::string& name, bool is_switch, const std::string& reason,
+              const std::string& expected = "");
+  // An option that is answered with this sentence.
+  void refuse(const std::string& name, const std::string& sentence);
   // The one argument that has no name, e.g. FILE.
   void positional(const std::string& name, std::string* field, const std::string& help);
 
   // Fills the fields; throws Error(usage), or Error(input) for a --config file that cannot be read.
   void parse(const std::vector<std::string>& arguments);
+  bool has(const std::string& name) const;
   // Whether the option was given on the command line or in the file.
   bool given(const std::string& name) const;
+  // The options that were given and do nothing, as "--name: reason; --name: reason"; empty: none.
+  std::string ignored() const;
   // Every option (but --config) with its value as used, in the order of the help.
   std::vector<std::pair<std::string, std::string>> as_used() const;
   std::string help(const std::string& usage, const std::string& description) const;
@@ -53,8 +65,15 @@ class OptionSet {
     std::function<std::string()> text;  // the current value
     bool given = false;
   };
+  struct Ignored {
+    std::string name, reason, expected;
+    bool is_switch = false;
+    bool given = false;
+  };
   void declare(const std::string& name, const std::string& help, bool is_switch, Setter set,
                std::function<std::string()> text);
+  const Option* find(const std::string& name) const;
+  bool note_ignored(const std::string& name, const std::string& text, const std::string& where);
   [[noreturn]] void fail_unknown(const std::string& name, const std::string& where) const;
   void apply(const boost::program_options::parsed_options& parsed, const std::string& where,
              bool override_given);
@@ -62,6 +81,9 @@ class OptionSet {
 
   std::string command_, group_;
   std::vector<Option> options_;
+  std::vector<Ignored> ignored_;
+  std::map<std::string, std::string> aliases_;  // other name -> name
+  std::map<std::string, std::string> refused_;  // name -> sentence
   std::string positional_name_, positional_help_;
   std::string* positional_ = nullptr;
   std::string config_;

@@ -1,8 +1,87 @@
 #include "cli/shared_options.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "core/error.h"
+#include "core/log.h"
 
 namespace motley::cli {
+namespace {
+
+// Name in HetSeq, name here.
+const std::pair<const char*, const char*> aliases[] = {
+    {"batch-size", "max-sentences"},
+    {"learning-rate", "lr"},
+    {"me", "max-epoch"},
+    {"mu", "max-update"},
+    {"wd", "weight-decay"},
+    {"dadelta-weight-decay", "weight-decay"},
+};
+
+struct NotNeeded {
+  const char* name;
+  bool is_switch;
+  const char* reason;
+  const char* expected = "";
+};
+
+const NotNeeded not_needed[] = {
+    {"distributed-world-size", false, "mpirun -n or srun says how many ranks there are"},
+    {"distributed-rank", false, "mpirun or srun gives every process its rank"},
+    {"distributed-init-method", false, "mpirun or srun connects the ranks"},
+    {"distributed-backend", false, "the device decides it"},
+    {"distributed-gpus", false, "every rank finds its own device"},
+    {"distributed-no-spawn", true, "mpirun or srun starts the processes"},
+    {"device-id", false, "every rank finds its own device"},
+    {"local-rank", false, "every rank finds its own device"},
+    {"num-workers", false, "one reader thread per rank stays a window ahead"},
+    {"lr-scheduler", false, "the rate always follows a warm-up and a polynomial decay",
+     "PolynomialDecayScheduler"},
+    {"fast-stat-sync", true, "losses and counts are always summed over ranks"},
+    {"ddp-backend", false, "gradients are always summed in overlapping buckets"},
+    {"find-unused-parameters", true, "every parameter takes part in every step"},
+    {"fix-batches-to-gpus", true, "the order of the samples does not depend on the ranks"},
+    {"max-sentences-valid", false, "validation runs in micro-batches of at most --max-sentences"},
+    {"max-tokens-valid", false, "validation runs in micro-batches of at most --max-sentences"},
+};
+
+constexpr const char* fresh_run =
+    "has no counterpart; expected --init-from, which begins a new run, with a fresh optimizer, with the "
+    "parameters of another";
+
+// Name, and what follows it in the sentence.
+const std::pair<const char*, const char*> refused[] = {
+    {"max-pred-length",
+     "has no counterpart: every prediction that the data holds is used, and their number "
+     "is --max-predictions-per-seq of motley data bert; leave it out"},
+    {"max-tokens", "has no counterpart: a micro-batch is bounded by samples; expected --max-sentences"},
+    {"required-batch-size-multiple",
+     "has no counterpart: a batch has as many samples as --global-batch says, "
+     "or --max-sentences and --update-freq; leave it out"},
+    {"disable-validation", "is --validate-interval 0 here"},
+    {"reset-dataloader", fresh_run},
+    {"reset-lr-scheduler", fresh_run},
+    {"reset-meters", fresh_run},
+    {"reset-optimizer", fresh_run},
+    {"optimizer-overrides",
+     "has no counterpart: a run that continues uses the options that it is given; "
+     "leave it out"},
+    {"no-epoch-checkpoints", "is --keep-last-epochs 1 here, which keeps the newest and the best"},
+    {"no-last-checkpoints",
+     "has no counterpart: the newest checkpoint is always kept; expected --no-save to "
+     "write none"},
+    {"no-save-optimizer-state",
+     "has no counterpart: a run continues from a checkpoint; motley export writes "
+     "the parameters alone"},
+    {"use-bmuf", "has no counterpart: gradients are summed over all ranks at every step; leave it out"},
+    {"force-anneal", "has no counterpart; --total-num-update says when the decay of the rate ends"},
+    {"fa", "has no counterpart; --total-num-update says when the decay of the rate ends"},
+};
+
+const char* const dynamic_masking_options[] = {"masked-lm-prob", "max-predictions-per-seq", "whole-word"};
+
+}  // namespace
 
 void add_data_options(OptionSet& set, train::DataOptions& options) {
   set.add("task", &options.task, "what to train: mnist or bert");
@@ -14,7 +93,10 @@ void add_data_options(OptionSet& set, train::DataOptions& options) {
 void add_model_options(OptionSet& set, train::ModelOptions& options) {
   set.add("config-file", &options.config_file,
           "bert_config.json; without it the config.json of the checkpoint, or of --init-from");
-  set.add("dict", &options.dict, "vocab.txt; goes into checkpoints, and --masking dynamic needs it");
+  set.add(
+      "dict", &options.dict,
+      "vocab.txt, for --masking dynamic, checkpoints, and a check that the data was made with it; without "
+      "it the one beside that config.json");
   set.add("precision", &options.precision,
           "fp32, or bf16: activations and products in bfloat16, parameters and sums in float32");
   set.add("masking", &options.masking,
@@ -41,6 +123,34 @@ void add_device_options(OptionSet& set, SharedOptions& shared) {
   set.add("slow", &shared.slow,
           "ranks that play a slower device: 1:3x takes 3 times as long; several with commas");
   set.add("timeout", &shared.timeout_s, "seconds after which a rank that does not answer ends the run");
+}
+
+void add_hetseq_options(OptionSet& set) {
+  for (const auto& [other, name] : aliases) {
+    if (set.has(name)) set.alias(other, name);
+  }
+  for (const NotNeeded& option : not_needed)
+    set.ignore(option.name, option.is_switch, option.reason, option.expected);
+  for (const auto& [name, rest] : refused) set.refuse(name, fmt::format("--{} {}", name, rest));
+}
+
+void warn_of_ignored(const OptionSet& set, int rank) {
+  const std::string ignored = set.ignored();
+  if (rank == 0 && !ignored.empty()) log::warn("options that are not needed were left out: {}", ignored);
+}
+
+bool masking_uses(const train::ModelOptions& options, const std::string& name) {
+  return options.masking == "dynamic" ||
+         std::find(std::begin(dynamic_masking_options), std::end(dynamic_masking_options), name) ==
+             std::end(dynamic_masking_options);
+}
+
+void check_masking_options(const OptionSet& set, const train::ModelOptions& options) {
+  for (const std::string name : dynamic_masking_options) {
+    // A switch may be given to say no; check_options() looks at it.
+    if (name != "whole-word" && set.given(name) && !masking_uses(options, name))
+      fail(ExitCode::usage, "--{} is for --masking dynamic; the data is masked already", name);
+  }
 }
 
 void apply_shared(const SharedOptions& shared, train::TrainOptions& options) {

@@ -25,6 +25,17 @@ void add_model_options(OptionSet& set, train::ModelOptions& options);
 void add_batch_options(OptionSet& set, train::BatchOptions& options);
 void add_device_options(OptionSet& set, SharedOptions& shared);
 
+// Other names that HetSeq has for options; its options that mean nothing here, which are accepted; and those
+// that would change the run, which are answered with what does the same here.
+void add_hetseq_options(OptionSet& set);
+// Says on rank 0 which of them were given and do nothing.
+void warn_of_ignored(const OptionSet& set, int rank);
+
+// Options of dynamic masking that were given with static masking; throws Error(usage).
+void check_masking_options(const OptionSet& set, const train::ModelOptions& options);
+// Whether an option plays a part with this masking.
+bool masking_uses(const train::ModelOptions& options, const std::string& name);
+
 // Puts the shared values where they belong; throws Error(usage) when they contradict each other.
 void apply_shared(const SharedOptions& shared, train::TrainOptions& options);
 

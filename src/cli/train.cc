@@ -1,3 +1,9 @@
+#include "cli/train.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "cli/command.h"
 #include "cli/ending.h"
 #include "cli/option_set.h"
@@ -34,7 +40,10 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "stop when the learning rate has fallen to this; negative: never");
   set.group("optimizer");
   train::OptimizerOptions& optimizer = options.optimizer;
-  set.add("optimizer", &optimizer.name, "sgd, adam, adamw or adadelta, as PyTorch defines them, or lamb");
+  optimizer.name.clear();  // the default follows from the task
+  set.add("optimizer", &optimizer.name,
+          "sgd, adamw or adadelta, as PyTorch defines them, HetSeq's adam, or lamb; by itself adam for bert, adadelta "
+          "for mnist");
   set.add("momentum", &optimizer.momentum, "sgd");
   set.add("dampening", &optimizer.dampening, "sgd");
   set.add_switch("nesterov", &optimizer.nesterov, "sgd");
@@ -42,7 +51,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("adam-eps", &optimizer.adam_eps, "adam, adamw, lamb");
   set.add("adadelta-rho", &optimizer.adadelta_rho, "adadelta");
   set.add("adadelta-eps", &optimizer.adadelta_eps, "adadelta");
-  set.add("weight-decay", &optimizer.weight_decay, "added to the gradient; adamw, lamb: taken off the weights, of bert not off biases and norms");
+  set.add("weight-decay", &optimizer.weight_decay,
+          "added to the gradient; adam: taken off all weights; adamw, lamb: the same, of bert not off biases and norms");
   set.add("clip-norm", &optimizer.clip_norm, "largest norm of the gradient; 0: no clipping");
   set.group("learning rate");
   set.add("lr", &options.schedule.lr, "one rate per epoch, the last for all further ones");
@@ -55,9 +65,10 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("save-dir", &save.save_dir, "directory for checkpoints, metrics.jsonl and config.ini");
   set.add("restore-file", &save.restore_file,
           "checkpoint to continue from; without it the newest good one of --save-dir");
-  set.add("init-from", &save.init_from,
-          "begin a new run with the parameters of this checkpoint, run or Hugging Face directory, step 0 and a "
-          "fresh optimizer");
+  set.add(
+      "init-from", &save.init_from,
+      "begin a new run with the parameters of this checkpoint, run or Hugging Face directory, step 0 and a "
+      "fresh optimizer");
   set.add("save-interval", &save.save_interval, "save every this many epochs; 0: only at the end");
   set.add("save-interval-updates", &save.save_interval_updates,
           "save and judge every this many steps; 0: never");
@@ -78,6 +89,32 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
           "largest bucket in which gradients are summed over ranks; small models use smaller ones");
   set.add("seed", &options.seed, "of everything random");
+  add_hetseq_options(set);
+}
+
+// Options of the optimizer that were given though another was chosen.
+void check_optimizer_options(const OptionSet& set, const train::OptimizerOptions& optimizer) {
+  for (const auto& [name, value] : set.as_used()) {
+    // A switch may be given to say no; check_options() looks at it.
+    if (name != "nesterov" && set.given(name) && !train::optimizer_uses(optimizer.name, name)) {
+      fail(ExitCode::usage, "--{} is for --optimizer {}; this is {}", name, train::users_of(name),
+           optimizer.name);
+    }
+  }
+}
+
+// Whether an option plays a part in the run. What does not is left out of config.ini: given, it would be
+// refused when the file is read back; and validation data that was not asked for by name may be absent.
+bool plays_a_part(const std::string& name, const train::TrainOptions& options) {
+  constexpr std::array bert_options = {
+      "config-file", "dict", "precision", "recompute", "masking", "masked-lm-prob", "max-predictions-per-seq",
+      "whole-word"};
+  const bool of_bert = std::any_of(bert_options.begin(), bert_options.end(),
+                                   [&](std::string_view option) { return option == name; });
+  if (of_bert && options.data.task != "bert") return false;
+  if (name == "update-freq") return options.batch.global_batch == 0;
+  if (name == "valid-subset") return options.data.valid_subset_given;
+  return masking_uses(options.model, name) && train::optimizer_uses(options.optimizer.name, name);
 }
 
 constexpr const char* description =
@@ -92,32 +129,39 @@ std::string train_help() {
   train::TrainOptions options;
   SharedOptions shared;
   declare(set, options, shared);
-  return set.help("mpirun -n RANKS motley train --task mnist --data DIR --max-epoch N [OPTIONS]",
-                  description);
+  return set.help(
+      "mpirun -n RANKS motley train --task mnist --data DIR --max-epoch N [OPTIONS]\n"
+      "       mpirun -n RANKS motley train --task bert --data DIR --config-file FILE --max-epoch N [OPTIONS]",
+      description);
+}
+
+train::TrainOptions read_train_options(const std::vector<std::string>& arguments, int rank, int ranks) {
+  train::TrainOptions options;
+  OptionSet set("train");
+  SharedOptions shared;
+  declare(set, options, shared);
+  set.parse(arguments);
+  apply_shared(shared, options);
+  if (set.given("update-freq") && options.batch.global_batch > 0) {
+    fail(ExitCode::usage, "--global-batch already says how many samples a step has; leave --update-freq out");
+  }
+  options.data.valid_subset_given = set.given("valid-subset");
+  if (!set.given("optimizer")) options.optimizer.name = train::default_optimizer(options.data.task);
+  train::check_options(options, ranks);
+  check_optimizer_options(set, options.optimizer);
+  check_masking_options(set, options.model);
+  options.as_used = set.as_used();
+  for (auto& [name, value] : options.as_used) {
+    if (!plays_a_part(name, options)) value.clear();
+  }
+  warn_of_ignored(set, rank);
+  return options;
 }
 
 void train(const std::vector<std::string>& arguments, const Context& context) {
   train::TrainOptions options;
-  comm::agree(context.world, "reading the options", [&] {
-    OptionSet set("train");
-    SharedOptions shared;
-    declare(set, options, shared);
-    set.parse(arguments);
-    apply_shared(shared, options);
-    if (set.given("update-freq") && options.batch.global_batch > 0) {
-      fail(ExitCode::usage,
-           "--global-batch already says how many samples a step has; leave --update-freq out");
-    }
-    options.data.valid_subset_given = set.given("valid-subset");
-    options.as_used = set.as_used();
-    for (auto& [name, value] : options.as_used) {
-      // What played no part is left out: a file that names both batches would be refused, and validation data
-      // that was not asked for by name may be absent.
-      if (name == "update-freq" && options.batch.global_batch > 0) value.clear();
-      if (name == "valid-subset" && !options.data.valid_subset_given) value.clear();
-    }
-    train::check_options(options, context.world.size());
-  });
+  comm::agree(context.world, "reading the options",
+              [&] { options = read_train_options(arguments, context.world.rank(), context.world.size()); });
   context.session.set_timeout(options.timeout_s);
   const comm::Communicator world(context.world.handle(), options.timeout_s);
   train::Trainer trainer(options, world);

@@ -1,6 +1,7 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 
@@ -50,19 +51,21 @@ class Adam final : public Optimizer {
       : Optimizer(backend, store, {"exp_avg", "exp_avg_sq"}) {
     adam_.beta1 = options.adam_beta1;
     adam_.beta2 = options.adam_beta2;
-    adam_.eps = options.adam_eps;
+    adam_.eps = eps_ = options.adam_eps;
     adam_.weight_decay = options.weight_decay;
-    adam_.decoupled = options.name == "adamw";
-    if (adam_.decoupled) {
-      segments_ = decay_segments(store, options.weight_decay, false);
-    } else {
+    adam_.decoupled = true;
+    as_hetseq_ = options.name == "adam";
+    if (as_hetseq_) {
       segments_ = {{0, store.arena_elements(), options.weight_decay}};
+    } else {
+      segments_ = decay_segments(store, options.weight_decay, false);
     }
   }
 
   void update(double lr, std::int64_t step, ConstView scale) override {
     adam_.lr = lr;
     adam_.step = step;
+    if (as_hetseq_) adam_.eps = eps_ / std::sqrt(1 - std::pow(adam_.beta2, static_cast<double>(step)));
     for (const Segment& segment : segments_) {
       const auto slice = [&](const View& arena) {
         return view_of(arena.as<float>() + segment.offset, Shape{static_cast<std::int64_t>(segment.elements)});
@@ -75,6 +78,8 @@ class Adam final : public Optimizer {
 
  private:
   AdamOptions adam_;
+  double eps_ = 0;
+  bool as_hetseq_ = false;
   std::vector<Segment> segments_;
 };
 

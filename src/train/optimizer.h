@@ -44,7 +44,9 @@ class Optimizer {
 std::vector<Segment> decay_segments(const ParameterStore& store, double weight_decay, bool per_tensor);
 
 // The store must be allocated, with gradients. adamw and lamb leave weight decay off the parameters that do not
-// decay; sgd, adam and adadelta add it to every gradient, as PyTorch and HetSeq do.
+// decay; sgd and adadelta add it to every gradient, as PyTorch and HetSeq do. adam is HetSeq's (and fairseq's):
+// decay is taken off all weights as in AdamW, and eps is added to the root of the average before its bias is
+// corrected.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Backend& backend,
                                           ParameterStore& store);
 

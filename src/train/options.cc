@@ -56,6 +56,7 @@ void check_schedule(const ScheduleOptions& schedule) {
   if (schedule.lr.empty()) fail(ExitCode::usage, "--lr is empty; expected at least one rate");
   expect(schedule.warmup_updates >= 0, "warmup-updates", static_cast<double>(schedule.warmup_updates),
          "at least 0");
+  expect(schedule.end_learning_rate >= 0, "end-learning-rate", schedule.end_learning_rate, "at least 0");
   expect(schedule.power >= 0, "power", schedule.power, "at least 0");
   if (schedule.total_num_update <= schedule.warmup_updates) {
     fail(ExitCode::usage, "--total-num-update is {}; expected more than --warmup-updates, which is {}",
@@ -127,12 +128,50 @@ void check_model(const ModelOptions& model, const std::string& task) {
   expect_dynamic("masked-lm-prob", model.masked_lm_prob != unset.masked_lm_prob);
   expect_dynamic("max-predictions-per-seq", model.max_predictions != 0);
   expect_dynamic("whole-word", model.whole_word);
-  if (dynamic && model.dict.empty()) {
-    fail(ExitCode::usage, "--masking dynamic needs --dict, the vocab.txt that the data was made with");
+}
+
+struct OptimizerOption {
+  const char* name;
+  std::vector<const char*> optimizers;
+};
+
+const OptimizerOption optimizer_options[] = {
+    {"momentum", {"sgd"}},
+    {"dampening", {"sgd"}},
+    {"nesterov", {"sgd"}},
+    {"adam-betas", {"adam", "adamw", "lamb"}},
+    {"adam-eps", {"adam", "adamw", "lamb"}},
+    {"adadelta-rho", {"adadelta"}},
+    {"adadelta-eps", {"adadelta"}},
+};
+
+const std::vector<const char*>* optimizers_with(const std::string& option) {
+  for (const OptimizerOption& known : optimizer_options) {
+    if (known.name == option) return &known.optimizers;
   }
+  return nullptr;
 }
 
 }  // namespace
+
+std::string default_optimizer(const std::string& task) {
+  return task == "bert" ? "adam" : "adadelta";
+}
+
+std::string users_of(const std::string& optimizer_option) {
+  const auto* users = optimizers_with(optimizer_option);
+  std::string text;
+  for (std::size_t i = 0; users != nullptr && i < users->size(); ++i) {
+    text += i == 0 ? "" : i + 1 == users->size() ? " or " : ", ";
+    text += (*users)[i];
+  }
+  return text;
+}
+
+bool optimizer_uses(const std::string& optimizer, const std::string& option) {
+  const auto* users = optimizers_with(option);
+  return users == nullptr || std::find(users->begin(), users->end(), optimizer) != users->end();
+}
 
 void check_options(const TrainOptions& options, int ranks) {
   expect_one_of("task", options.data.task, std::array{"mnist", "bert"});
@@ -171,7 +210,7 @@ void check_options(const TrainOptions& options, int ranks) {
   expect(options.max_update <= largest_step, "max-update", static_cast<double>(options.max_update),
          "at most 4294967295");
   if (options.max_epoch == 0 && options.max_update == 0 &&
-      options.schedule.min_lr < std::max(options.schedule.end_learning_rate, 0.0)) {
+      options.schedule.min_lr < options.schedule.end_learning_rate) {
     fail(ExitCode::usage,
          "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls "
          "to");

@@ -99,6 +99,13 @@ struct TrainOptions {
   std::vector<std::pair<std::string, std::string>> as_used;
 };
 
+// HetSeq's: adam for task bert, adadelta for mnist.
+std::string default_optimizer(const std::string& task);
+
+// Which optimizers use an option: "sgd", or "adam, adamw or lamb"; empty: every one.
+std::string users_of(const std::string& optimizer_option);
+bool optimizer_uses(const std::string& optimizer, const std::string& option);
+
 // Checks what single options cannot know of each other; throws Error(usage) with one sentence.
 void check_options(const TrainOptions& options, int ranks);
 

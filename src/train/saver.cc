@@ -5,6 +5,7 @@
 #include "checkpoint/directory.h"
 #include "checkpoint/retention.h"
 #include "comm/agree.h"
+#include "core/files.h"
 #include "core/log.h"
 #include "train/stored_model.h"
 
@@ -19,6 +20,40 @@ void distribute(std::vector<float>& arena, View device, const comm::Communicator
   world.broadcast(arena.data(), arena.size() * sizeof(float), 0, what);
   backend.copy_to_device(device.data, arena.data(), device.bytes());
   backend.synchronize();
+}
+
+// How the training data lies, as far as the order of an epoch depends on it.
+std::string layout_text(const PlannerOptions& planner) {
+  if (planner.shards.empty()) return "rows that are read one by one";
+  std::uint64_t blocks = 0, largest = 0;
+  for (const ShardSize& shard : planner.shards) {
+    blocks += (shard.rows + shard.block_rows - 1) / shard.block_rows;
+    largest = std::max(largest, shard.block_rows);
+  }
+  return fmt::format("{} shards of {} blocks of up to {} rows", planner.shards.size(), blocks, largest);
+}
+
+// What the task would write beside the parameters must be what lies there: a network with the same shapes can
+// still be another (its activation, its dropout), and so can a vocabulary.
+void warn_of_other_model(const fs::path& checkpoint, const Task& task) {
+  for (const auto& [name, text] : task.model_files()) {
+    std::error_code error;
+    if (!fs::exists(checkpoint / name, error)) continue;
+    const std::string before = read_file(checkpoint / name, ExitCode::checkpoint);
+    if (before == text) continue;
+    std::string differences;
+    if (name == "config.json") {
+      const Json was = parse_json(before, (checkpoint / name).string(), ExitCode::checkpoint), is = Json::parse(text);
+      for (const auto& [key, value] : is.items()) {
+        if (was.value(key, Json()) == value) continue;
+        differences += fmt::format("{} {} was {}, is {}", differences.empty() ? ":" : ";", key,
+                                   was.value(key, Json()).dump(), value.dump());
+      }
+      if (differences.empty()) continue;
+    }
+    log::warn("the network is not that of the checkpoint: its {} differs from {}{}", name,
+              (checkpoint / name).string(), differences);
+  }
 }
 
 // The options that decide what is computed; the others may change freely between a run and its continuation.
@@ -37,7 +72,8 @@ Saver::Saver(const TrainOptions& options, const comm::Communicator& world, Backe
 void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) const {
   std::string changes;
   const auto changed = [&](const std::string& what, const std::string& before, const std::string& now) {
-    if (before != now)
+    // An option that plays no part in one of the runs has no value there.
+    if (before != now && !before.empty() && !now.empty())
       changes += fmt::format("{}{} was {}, is {}", changes.empty() ? "" : "; ", what, before, now);
   };
   const Json before = trainer.value("options", Json::object());
@@ -54,6 +90,8 @@ void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) 
   changed("the number of training samples",
           std::to_string(json_get<std::uint64_t>(trainer, "training_samples", where, code)),
           std::to_string(planner.samples));
+  if (trainer.contains("training_layout"))
+    changed("the layout of the training data", trainer["training_layout"].get<std::string>(), layout_text(planner));
   if (!changes.empty()) log::warn("this run continues another, and is not the same: {}", changes);
 }
 
@@ -81,6 +119,7 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
     }
     reader.read_optimizer(wanted);
     warn_of_changes(reader.trainer(), planner);
+    warn_of_other_model(path, task_);
   }
   Json found = to_json(position_of(reader.trainer(), where));
   found["path"] = path.string();
@@ -132,8 +171,8 @@ void Saver::begin_from_source() {
   staging_.clear();
 }
 
-bool Saver::save(const Position& position, const Best& best, std::int64_t batch, std::uint64_t samples,
-                 bool epoch_end, bool interval) {
+std::string Saver::save(const Position& position, const Best& best, const PlannerOptions& planner,
+                        bool epoch_end, bool interval) {
   std::string failure;
   if (world_.rank() == 0) {
     try {
@@ -155,8 +194,9 @@ bool Saver::save(const Position& position, const Best& best, std::int64_t batch,
       trainer["optimizer"] = options_.optimizer.name;
       trainer["seed"] = options_.seed;
       trainer["ranks"] = world_.size();
-      trainer["global_batch"] = batch;
-      trainer["training_samples"] = samples;
+      trainer["global_batch"] = planner.global_batch(position.epoch);
+      trainer["training_samples"] = planner.samples;
+      trainer["training_layout"] = layout_text(planner);
       trainer["kind"] = checkpoint::kind_text({position.step, epoch_end, interval});
       trainer["best"] = best.to_json();
       trainer["options"] = Json::object();
@@ -164,11 +204,10 @@ bool Saver::save(const Position& position, const Best& best, std::int64_t batch,
       tidy_up(checkpoint::write(options_.save.save_dir, position.step, contents), best.step == position.step);
     } catch (const Error& problem) {
       failure = problem.what();
-      log::warn("the checkpoint of step {} was not written and training goes on: {}", position.step,
-                problem.what());
+      log::warn("the checkpoint of step {} was not written: {}", position.step, problem.what());
     }
   }
-  return world_.broadcast(failure, 0, "the checkpoint to be written").empty();
+  return world_.broadcast(failure, 0, "the checkpoint to be written");
 }
 
 // What follows a checkpoint that stands: trouble with it costs a warning, not the checkpoint.
@@ -198,6 +237,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     const std::string where = (path / "trainer.json").string();
     check_kind(reader.trainer(), task.name(), where);
     reader.read_model(entries_of(store, "", staging_.data()));
+    warn_of_other_model(path, task);
     Json found = to_json(position_of(reader.trainer(), where));
     found["path"] = path.string();
     description = found.dump();

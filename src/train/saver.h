@@ -39,10 +39,9 @@ class Saver {
   void begin_from_source();
 
   // Writes the checkpoint of this step, in place of one that is already there, and removes those that need not
-  // be kept. `batch` is the global batch, `samples` the size of the training set. A failure is warned of and
-  // training goes on; the return value says whether it worked. Collective.
-  bool save(const Position& position, const Best& best, std::int64_t batch, std::uint64_t samples,
-            bool epoch_end, bool interval);
+  // be kept. A failure is warned of, and its reason returned: nothing when the checkpoint stands. Collective.
+  std::string save(const Position& position, const Best& best, const PlannerOptions& planner, bool epoch_end,
+                   bool interval);
 
  private:
   std::string read_on_root(const PlannerOptions& planner, const Best& best);

@@ -1,5 +1,9 @@
 #include "train/stored_model.h"
 
+#include <algorithm>
+#include <cmath>
+#include <span>
+
 #include <fmt/ranges.h>
 
 #include "checkpoint/directory.h"
@@ -85,14 +89,37 @@ ModelSource find_source(const fs::path& given) {
        given.string());
 }
 
+namespace {
+
+// Nothing good can begin with NaN or infinity, and training would only say that it diverged.
+void require_finite(const ModelSource& source, const std::vector<io::SafetensorsEntry>& tensors) {
+  std::string list;
+  for (const io::SafetensorsEntry& tensor : tensors) {
+    const std::span values(static_cast<const float*>(tensor.data),
+                           static_cast<std::size_t>(tensor.shape.elements()));
+    if (std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) continue;
+    list += (list.empty() ? "" : ", ") + tensor.name;
+  }
+  if (list.empty()) return;
+  fail(source.is_checkpoint ? ExitCode::checkpoint : ExitCode::input,
+       "{}: numbers that are not finite in {}; expected finite parameters", source.path.string(), list);
+}
+
+}  // namespace
+
 std::vector<std::string> read_source(const ModelSource& source, const std::string& task,
                                      const NameRules& rules,
                                      const std::vector<io::SafetensorsEntry>& wanted) {
-  if (!source.is_checkpoint) return ModelDirectory(source.path).read(wanted, rules);
-  const checkpoint::Reader reader(source.path);
-  check_kind(reader.trainer(), task, (source.path / "trainer.json").string());
-  reader.read_model(wanted);
-  return {};
+  std::vector<std::string> absent;
+  if (source.is_checkpoint) {
+    const checkpoint::Reader reader(source.path);
+    check_kind(reader.trainer(), task, (source.path / "trainer.json").string());
+    reader.read_model(wanted);
+  } else {
+    absent = ModelDirectory(source.path).read(wanted, rules);
+  }
+  require_finite(source, wanted);
+  return absent;
 }
 
 std::string absent_text(const std::vector<std::string>& absent) {

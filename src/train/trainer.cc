@@ -38,19 +38,6 @@ std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const std::string& device, int threads,
-                                      const comm::Communicator& world) {
-  std::unique_ptr<Backend> backend;
-  const int count = threads > 0 ? threads : comm::threads_per_rank(comm::processor_share(world));
-  comm::agree(world, "opening the device", [&] {
-    if (device == "cuda") {
-      fail(ExitCode::device, "--device cuda: this build of motley has no CUDA backend; use --device cpu");
-    }
-    backend = make_cpu_backend(count);
-  });
-  return backend;
-}
-
 std::vector<double> share_weights(const BatchOptions& options, int ranks) {
   if (options.policy == "static") return balance::parse_weights(options.weights, ranks);
   return std::vector<double>(static_cast<std::size_t>(ranks), 1.0);
@@ -382,8 +369,8 @@ void Trainer::validate() {
 void Trainer::save(bool epoch_end, bool interval) {
   if (options_.save.no_save) return;
   flush_interval();
-  const std::int64_t batch = planner_options_.global_batch(position_.epoch);
-  if (!saver_->save(position_, judge_->best(), batch, train_data_.source.rows, epoch_end, interval)) return;
+  save_failure_ = saver_->save(position_, judge_->best(), planner_options_, epoch_end, interval);
+  if (!save_failure_.empty()) return;
   saved_ = {position_.step, judge_->best().step, epoch_end, interval};
 }
 
@@ -405,8 +392,8 @@ void Trainer::finish() {
   if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text(crowded_));
   if (unsaved && saved_.step != position_.step) {
     throw AgreedError(ExitCode::checkpoint,
-                      fmt::format("the last checkpoint (step {}) could not be written to {}", position_.step,
-                                  options_.save.save_dir));
+                      fmt::format("the last checkpoint (step {}) could not be written to {}: {}", position_.step,
+                                  options_.save.save_dir, save_failure_));
   }
 }
 

@@ -19,6 +19,7 @@
 #include "report/progress.h"
 #include "report/summary.h"
 #include "train/data.h"
+#include "train/device.h"
 #include "train/judge.h"
 #include "train/meter.h"
 #include "train/optimizer.h"
@@ -106,6 +107,7 @@ class Trainer {
   std::unique_ptr<report::Progress> progress_;         // rank 0 only
   StepObserver observer_;
 
+  std::string save_failure_;  // why the newest checkpoint was not written, if it was not
   bool crowded_ = false;  // some host has fewer processors than its ranks have threads
   bool stop_ = false;
   double step_started_s_ = 0;
@@ -116,10 +118,6 @@ class Trainer {
     bool epoch_end = false, interval = false;
   } saved_;  // the newest checkpoint that this run wrote or came from
 };
-
-// The backend that --device asks for; Error(device) when it cannot be had.
-std::unique_ptr<Backend> make_backend(const std::string& device, int threads,
-                                      const comm::Communicator& world);
 
 // One weight per rank: ones for --policy sync, --weights for static.
 std::vector<double> share_weights(const BatchOptions& options, int ranks);

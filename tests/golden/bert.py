@@ -2,7 +2,7 @@
 """Writes bert.safetensors: a tiny BertForPreTraining of Hugging Face in float64, dropout 0.
 
 Inputs, parameters, both losses and every gradient for each hidden_act, and the parameters after ten steps of
-torch.optim.AdamW and of LAMB on the same batch. LAMB is written out here from algorithm 2 of the paper (You et al.,
+torch.optim.AdamW, of LAMB and of HetSeq's Adam on the same batch. LAMB is written out here from algorithm 2 of the paper (You et al.,
 ICLR 2020) with bias correction; tensors without weight decay are not scaled by the trust ratio.
 """
 import os
@@ -13,6 +13,7 @@ from transformers import BertConfig, BertForPreTraining
 
 VOCABULARY, SEQ, SAMPLES = 37, 11, 3
 LR, BETAS, EPS, DECAY, STEPS = 1e-3, (0.9, 0.999), 1e-6, 0.01, 10
+HETSEQ_EPS = 1e-4
 
 
 def config(activation):
@@ -73,6 +74,25 @@ def adamw(model):
                              lr=LR, betas=BETAS, eps=EPS).step
 
 
+def hetseq_adam(model):
+    """HetSeq's optim.Adam: decay off all weights, eps beside the uncorrected root; a large eps tells it from PyTorch's."""
+    state = {n: (torch.zeros_like(p), torch.zeros_like(p)) for n, p in named(model).items()}
+    count = 0
+
+    @torch.no_grad()
+    def step():
+        nonlocal count
+        count += 1
+        for name, p in named(model).items():
+            m, v = state[name]
+            m.mul_(BETAS[0]).add_((1 - BETAS[0]) * p.grad)
+            v.mul_(BETAS[1]).add_((1 - BETAS[1]) * p.grad ** 2)
+            rate = LR * (1 - BETAS[1] ** count) ** 0.5 / (1 - BETAS[0] ** count)
+            p.mul_(1 - DECAY * LR)
+            p.sub_(rate * m / (v.sqrt() + HETSEQ_EPS))
+    return step
+
+
 def lamb(model):
     state = {n: (torch.zeros_like(p), torch.zeros_like(p)) for n, p in named(model).items()}
     count = 0
@@ -119,7 +139,7 @@ def main():
             out[activation + "/gradient/" + name] = parameter.grad.float()
     for name, tensor in start.items():
         out["start/" + name] = tensor.float()
-    for label, optimizer in [("adamw", adamw), ("lamb", lamb)]:
+    for label, optimizer in [("adamw", adamw), ("lamb", lamb), ("adam", hetseq_adam)]:
         for name, tensor in train(start, batch, optimizer).items():
             out[label + "/" + name] = tensor.float()
     out = {name: tensor.contiguous() for name, tensor in out.items()}

@@ -42,7 +42,7 @@ bert = {
     "input_ids": ((row * 131 + token * 17) % 30522).astype("i4"),
     "input_mask": (token < 1 + row % S).astype("i1"),
     "segment_ids": (token >= row % 7 + 3).astype("i1"),
-    "masked_lm_positions": ((row + mask * 3) % S).astype("i4"),
+    "masked_lm_positions": ((row + mask * 3) % (1 + row % S)).astype("i4"),
     "masked_lm_ids": ((row * 977 + mask) % 30522).astype("i4"),
     "next_sentence_labels": (np.arange(N) % 3 == 0).astype("i1"),
 }

@@ -83,8 +83,12 @@ struct GoldenBert {
     return {host[0] / host[1], host[4] / host[5]};
   }
 
-  std::vector<float> gradient(std::size_t index) const { return host(bert->parameters.gradient(static_cast<int>(index))); }
-  std::vector<float> value(std::size_t index) const { return host(bert->parameters.value(static_cast<int>(index))); }
+  std::vector<float> gradient(std::size_t index) const {
+    return host(bert->parameters.gradient(static_cast<int>(index)));
+  }
+  std::vector<float> value(std::size_t index) const {
+    return host(bert->parameters.value(static_cast<int>(index)));
+  }
   std::vector<float> host(const View& view) const {
     std::vector<float> values(static_cast<std::size_t>(view.elements()));
     backend->copy_to_host(values.data(), view.data, view.bytes());

@@ -60,10 +60,11 @@ bool has_capitals(const io::Vocabulary& vocabulary) {
 }  // namespace
 
 BertTask::BertTask(const BertConfig& config, const ModelOptions& options,
-                   std::optional<io::Vocabulary> vocabulary, std::string dict_text,
+                   std::optional<io::Vocabulary> vocabulary, std::string dict_path, std::string dict_text,
                    std::string tokenizer_config)
     : options_(options),
       vocabulary_(std::move(vocabulary)),
+      dict_path_(std::move(dict_path)),
       dict_text_(std::move(dict_text)),
       tokenizer_config_(std::move(tokenizer_config)),
       bert_(std::make_unique<Bert>(config)) {
@@ -86,6 +87,11 @@ io::RowSource BertTask::open(const DataOptions& data, const std::string& subset)
          "{}: there is no masked_lm_positions, so the samples are not masked; expected --masking dynamic",
          source.path);
   }
+  if (vocabulary_ && !source.vocab_xxh3.empty() && source.vocab_xxh3 != io::vocabulary_fingerprint(*vocabulary_)) {
+    fail(ExitCode::input,
+         "{}: was made with another vocabulary than {}; expected the vocab.txt that motley data bert was given",
+         source.path, dict_path_);
+  }
   return source;
 }
 
@@ -106,6 +112,7 @@ void BertTask::allocate(Backend& backend, std::int64_t max_micro_batch, bool tra
       predictions =
           static_cast<std::int64_t>(std::ceil(options_.masked_lm_prob * static_cast<double>(seq_length_)));
     }
+    predictions = std::min(predictions, seq_length_);
     dynamic = {{options_.masked_lm_prob, predictions, options_.whole_word}, &*vocabulary_};
   }
   samples_ = std::make_unique<BertSamples>(dynamic);
@@ -191,13 +198,18 @@ std::unique_ptr<Task> make_bert_task(const TrainOptions& options) {
     const fs::path tokenizer = beside / "tokenizer_config.json";
     if (fs::exists(tokenizer, error)) tokenizer_config = read_file(tokenizer, ExitCode::input);
   }
-  if (dict.empty()) return std::make_unique<BertTask>(config, options.model, std::nullopt, std::string());
+  if (dict.empty()) {
+    if (options.model.masking == "dynamic") {
+      fail(ExitCode::usage, "--masking dynamic needs --dict, the vocab.txt that the data was made with");
+    }
+    return std::make_unique<BertTask>(config, options.model, std::nullopt, std::string(), std::string());
+  }
   io::Vocabulary vocabulary = io::Vocabulary::read(dict.string());
   if (vocabulary.size() > config.vocab_size) {
     fail(ExitCode::input, "{} has {} tokens; expected at most \"vocab_size\" of {}, which is {}", dict.string(),
          vocabulary.size(), config_path.string(), config.vocab_size);
   }
-  return std::make_unique<BertTask>(config, options.model, std::move(vocabulary),
+  return std::make_unique<BertTask>(config, options.model, std::move(vocabulary), dict.string(),
                                     read_file(dict, ExitCode::input),
                                     std::move(tokenizer_config));
 }

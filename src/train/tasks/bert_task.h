@@ -25,7 +25,7 @@ class BertTask final : public Task {
   // `dict_text` and `tokenizer_config`, the whole vocab.txt and tokenizer_config.json or nothing, go into
   // checkpoints. Without the latter one is made where the vocabulary tells what to write.
   BertTask(const BertConfig& config, const ModelOptions& options, std::optional<io::Vocabulary> vocabulary,
-           std::string dict_text, std::string tokenizer_config = {});
+           std::string dict_path, std::string dict_text, std::string tokenizer_config = {});
 
   std::string name() const override { return "bert"; }
   bool has_subset(const DataOptions& data, const std::string& subset) const override;
@@ -52,7 +52,7 @@ class BertTask final : public Task {
  private:
   ModelOptions options_;
   std::optional<io::Vocabulary> vocabulary_;
-  std::string dict_text_, tokenizer_config_;
+  std::string dict_path_, dict_text_, tokenizer_config_;
   std::unique_ptr<Bert> bert_;
   // Of the data: the longest sequence and the most predictions of all subsets.
   std::int64_t seq_length_ = 0, data_predictions_ = 0;

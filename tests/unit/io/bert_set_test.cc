@@ -1,7 +1,9 @@
 #include "io/bert_set.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "bert_files.h"
@@ -41,6 +43,50 @@ TEST_F(BertSet, a_subset_is_its_file_or_else_its_directory_or_else_the_directory
   EXPECT_EQ(find_bert_subset(data(), "train"), (Paths{in("train.h5")}));
 }
 
+// As NVIDIA's scripts name them, and HetSeq finds them: all in one directory.
+TEST_F(BertSet, words_of_a_name_tell_the_subset) {
+  for (const char* name :
+       {"wikicorpus_en_training_0.hdf5", "wikicorpus_en_training_1.hdf5", "wikicorpus_en_test_0.hdf5",
+        "books-dev.h5", "books.validation.h5", "contest_0.h5", "retrain_0.h5", "my_mine_0.h5"})
+    touch(name);
+  EXPECT_EQ(find_bert_subset(data(), "train"),
+            (Paths{in("wikicorpus_en_training_0.hdf5"), in("wikicorpus_en_training_1.hdf5")}));
+  EXPECT_EQ(find_bert_subset(data(), "test"), (Paths{in("wikicorpus_en_test_0.hdf5")}));
+  EXPECT_EQ(find_bert_subset(data(), "valid"), (Paths{in("books-dev.h5"), in("books.validation.h5")}));
+  EXPECT_EQ(find_bert_subset(data(), "dev"), (Paths{in("books-dev.h5")}));
+  EXPECT_EQ(find_bert_subset(data(), "eval"), Paths{});
+  for (const char* name : {"wikicorpus_en_training_0.hdf5", "wikicorpus_en_training_1.hdf5"})
+    fs::remove(in(name));
+  EXPECT_EQ(find_bert_subset(data(), "train", {"mine"}), (Paths{in("contest_0.h5"), in("retrain_0.h5")}))
+      << "what names no subset is for training";
+  touch("train.hdf5");
+  EXPECT_EQ(find_bert_subset(data(), "train"), (Paths{in("train.hdf5")}));
+}
+
+TEST_F(BertSet, what_a_killed_process_leaves_is_no_shard) {
+  for (const char* name : {"a.h5", ".tmp-training-00000.h5", "s/.tmp-training-00001.h5", "s/b.h5"})
+    touch(name);
+  EXPECT_EQ(find_bert_subset(data(), "train"), (Paths{in("a.h5")}));
+  EXPECT_EQ(find_bert_subset(data(), "s"), (Paths{in("s/b.h5")}));
+}
+
+TEST_F(BertSet, shards_that_number_themselves_must_all_be_there) {
+  touch("training-00000-of-00003.h5");
+  touch("training-00002-of-00003.h5");
+  const std::string sentence =
+      "{} has {} of the {} files {}-...-of-{}; expected all: what made them was interrupted, or some were "
+      "removed";
+  test::expect_error(ExitCode::input, fmt::format(fmt::runtime(sentence), data(), 2, 3, "training", 3),
+                     [&] { find_bert_subset(data(), "train"); });
+  touch("training-00001-of-00003.h5");
+  EXPECT_EQ(find_bert_subset(data(), "train").size(), 3u);
+  touch("test/x-1-of-2.hdf5");
+  test::expect_error(ExitCode::input, fmt::format(fmt::runtime(sentence), in("test"), 1, 2, "x", 2),
+                     [&] { find_bert_subset(data(), "test"); });
+  EXPECT_EQ(find_bert_subset(in("training-00002-of-00003.h5"), "train").size(), 1u)
+      << "who names files gets these";
+}
+
 TEST_F(BertSet, files_are_the_subset_train) {
   touch("x.h5");
   touch("a,b.h5");
@@ -61,15 +107,30 @@ TEST_F(BertSet, what_is_not_there_is_said) {
   test::expect_error(ExitCode::input,
                      in("train") + " has no HDF5 files; expected names that end in .h5 or .hdf5",
                      [&] { find_bert_subset(data(), "train"); });
-  test::expect_error(ExitCode::input,
-                     fmt::format("{} has no subset valid; expected {} or {} with HDF5 files", data(),
-                                 in("valid.h5"), in("valid")),
-                     [&] { bert_subset_paths(data(), "valid"); });
+  test::expect_error(
+      ExitCode::input,
+      fmt::format("{} has no subset valid; expected {}, HDF5 files in {}, or some with \"valid\" or "
+                  "\"validation\" or \"dev\" in their names",
+                  data(), in("valid.h5"), in("valid")),
+      [&] { bert_subset_paths(data(), "valid"); });
   touch("x.h5");
   test::expect_error(
       ExitCode::input,
       "--data " + in("x.h5") + " is not a directory, so it has no subset valid; files are the subset train",
       [&] { bert_subset_paths(in("x.h5"), "valid"); });
+  test::expect_error(ExitCode::input, "--data \",\" names no file; expected one before a comma",
+                     [&] { bert_subset_paths(",", "train"); });
+}
+
+TEST_F(BertSet, the_same_file_twice_is_refused) {
+  touch("x.h5");
+  fs::create_symlink("x.h5", in("y.h5"));
+  for (const std::string& other : {in("x.h5"), in("y.h5"), in("./x.h5")}) {
+    test::expect_error(
+        ExitCode::input,
+        fmt::format("--data has the same file twice, as {} and as {}; expected each once", in("x.h5"), other),
+        [&] { find_bert_subset(in("x.h5") + "," + other, "train"); });
+  }
 }
 
 // --- What is in them --------------------------------------------------------------------------------------
@@ -132,6 +193,70 @@ TEST_F(BertSet, files_that_do_not_belong_together_are_refused) {
                      });
 }
 
+TEST_F(BertSet, shards_of_different_vocabularies_are_refused) {
+  test::write_shard(in("a.h5"), {});
+  test::write_shard(in("b.h5"), {.vocab_xxh3 = "0123456789abcdef"});
+  test::write_shard(in("c.h5"), {.vocab_xxh3 = "fedcba9876543210"});
+  EXPECT_EQ(describe_bert_set({in("a.h5")}, 0, {}).vocab_xxh3, "");
+  const RowSource source = describe_bert_set({in("a.h5"), in("b.h5"), in("b.h5")}, 0, {});
+  EXPECT_EQ(RowSource::from_json(source.to_json()).vocab_xxh3, "0123456789abcdef");
+  test::expect_error(ExitCode::input,
+                     fmt::format("{} and {} were made with different vocabularies (their `vocab_xxh3` are "
+                                 "0123456789abcdef and fedcba9876543210); expected one in a run",
+                                 in("b.h5"), in("c.h5")),
+                     [&] {
+                       describe_bert_set({in("a.h5"), in("b.h5"), in("c.h5")}, 0, {});
+                     });
+}
+
+// One chunk of each data set is written.
+TEST_F(BertSet, a_file_that_claims_more_samples_than_it_holds_is_refused) {
+  constexpr hsize_t rows = hsize_t{1} << 40;
+  {
+    test::Hdf5File file(in("a.h5"));
+    const std::vector<hsize_t> extents[] = {{rows, 8}, {rows}};
+    const std::int8_t one = 1;
+    for (const char* name : {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}) {
+      const bool flat = std::string(name) == "next_sentence_labels";
+      const std::vector<hsize_t>& shape = extents[flat ? 1 : 0];
+      const std::vector<hsize_t> chunk(shape.size(), 8), first(shape.size(), 0), some(shape.size(), 1);
+      file.add(name, shape, H5T_STD_I8LE, H5T_NATIVE_INT8, nullptr, {.chunk = chunk, .gzip_level = 1});
+      const Hdf5Handle dataset(H5Dopen2(file.id(), name, H5P_DEFAULT), H5Dclose);
+      const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose), memory(H5Screate(H5S_SCALAR), H5Sclose);
+      H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, first.data(), nullptr, some.data(), nullptr);
+      H5Dwrite(dataset.get(), H5T_NATIVE_INT8, memory.get(), space.get(), H5P_DEFAULT, &one);
+    }
+  }
+  test::expect_error(ExitCode::input,
+                     in("a.h5") +
+                         ": data set `input_ids` has the shape [1099511627776, 8], and the file does not "
+                         "hold that much of it; expected all samples to be there",
+                     [&] { describe_bert_set({in("a.h5")}, 0, {}); });
+}
+
+// What is in the chunks does not matter before they are decoded.
+TEST_F(BertSet, chunks_too_large_for_any_memory_are_refused) {
+  constexpr hsize_t rows = hsize_t{1} << 27;
+  {
+    test::Hdf5File file(in("a.h5"));
+    const std::string bytes(4 << 20, 'x');
+    for (const char* name : {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}) {
+      const bool flat = std::string(name) == "next_sentence_labels";
+      const std::vector<hsize_t> shape = flat ? std::vector<hsize_t>{rows} : std::vector<hsize_t>{rows, 16};
+      const std::vector<hsize_t> first(shape.size(), 0);
+      file.add(name, shape, H5T_STD_I8LE, H5T_NATIVE_INT8, nullptr, {.chunk = shape, .gzip_level = 1});
+      const Hdf5Handle dataset(H5Dopen2(file.id(), name, H5P_DEFAULT), H5Dclose);
+      ASSERT_GE(H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, first.data(), bytes.size(), bytes.data()), 0);
+    }
+  }
+  test::expect_error(
+      ExitCode::input,
+      in("a.h5") +
+          ": data set `input_ids` lies in chunks of [134217728, 16], gzip 1, so that 134217728 "
+          "samples have to be decoded together; expected chunks of at most 88556026 samples",
+      [&] { describe_bert_set({in("a.h5")}, 0, {}); });
+}
+
 // --- Packed -----------------------------------------------------------------------------------------------
 
 TEST_F(BertSet, a_packed_file_is_known_by_its_members) {
@@ -152,6 +277,32 @@ TEST_F(BertSet, a_packed_file_is_known_by_its_members) {
       in("p.h5") + " is a packed file, and one of 2; expected one packed file alone, or shards", [&] {
         describe_bert_set({in("p.h5"), in("p.h5")}, 0, {});
       });
+}
+
+TEST_F(BertSet, a_packed_file_says_its_vocabulary) {
+  create_packed_bert(in("p.h5"), {16, 4, DType::u16}, 10, "0123456789abcdef");
+  EXPECT_EQ(describe_bert_set({in("p.h5")}, 0, {}).vocab_xxh3, "0123456789abcdef");
+}
+
+// HDF5 itself would crash when the process ends.
+TEST_F(BertSet, a_packed_file_that_cannot_become_that_large_is_an_input_error) {
+  const BertLayout layout{16, 4, DType::u16};
+  test::expect_error(
+      ExitCode::input,
+      fmt::format("cannot write {}: 1152921504606846976 samples of 81 bytes are more than a file "
+                  "can hold",
+                  in("p.h5")),
+      [&] { create_packed_bert(in("p.h5"), layout, std::uint64_t{1} << 60); });
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  struct rlimit low = before;
+  low.rlim_cur = 100'000;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  test::expect_error(ExitCode::input, "cannot write " + in("p.h5") + ": File too large",
+                     [&] { create_packed_bert(in("p.h5"), layout, 10'000); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
 }
 
 // Compound types that differ from a record in one thing.
@@ -223,8 +374,15 @@ TEST_F(BertSet, values_of_packed_records_are_looked_at) {
   Window window;
   window.rows = 2;
   window.ids = {70, 17};
+  const auto right = [&] {
+    std::vector<std::byte> rows(2 * row_bytes);
+    for (const std::size_t row : {0, 1})
+      rows[row * row_bytes + source.bert->input_mask() + 1] =
+          rows[row * row_bytes + source.bert->input_mask()] = std::byte{1};
+    return rows;
+  };
   const auto expect = [&](std::size_t byte, int value, const std::string& sentence) {
-    window.fields = {std::vector<std::byte>(2 * row_bytes)};
+    window.fields = {right()};
     check_bert_rows(source, window);
     window.fields[0][row_bytes + byte] = static_cast<std::byte>(value);
     test::expect_error(ExitCode::input, "p.h5: row 17: " + sentence,
@@ -239,8 +397,20 @@ TEST_F(BertSet, values_of_packed_records_are_looked_at) {
   expect(layout.masked_lm_ids() + 1, 255,
          "`masked_lm_ids`[0] is 65280; expected 0 to 999 (the vocabulary has 1000 entries)");
   expect(layout.next_sentence_labels(), 3, "`next_sentence_labels` is 3; expected 0 or 1");
-  source.limits = {};
+  // Two tokens, and two places that are none.
+  window.fields = {right()};
+  window.fields[0][row_bytes + layout.masked_lm_positions() + 2] = std::byte{2};
+  check_bert_rows(source, window);  // the prediction is not used
+  window.fields[0][row_bytes + layout.masked_lm_ids() + 2] = std::byte{9};
+  test::expect_error(
+      ExitCode::input,
+      "p.h5: row 17: `masked_lm_positions`[1] is 2, where `input_mask` is 0; expected a token there",
+      [&] { check_bert_rows(source, window); });
   window.fields = {std::vector<std::byte>(2 * row_bytes)};
+  test::expect_error(ExitCode::input, "p.h5: row 70: `input_mask` has no token; expected at least one",
+                     [&] { check_bert_rows(source, window); });
+  source.limits = {};
+  window.fields = {right()};
   window.fields[0][0] = window.fields[0][1] = std::byte{255};
   check_bert_rows(source, window);  // without limits, every id that the record holds is right
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "bert_files.h"
 #include "core/files.h"
 #include "io/bert_shard_header.h"
@@ -167,6 +169,9 @@ TEST_F(WrongBertShardFile, a_shape_is_another) {
   const auto expect = [&](const std::string& sentence) {
     test::expect_error(ExitCode::input, path + sentence, [&] { describe_bert_shard(file.id(), path); });
   };
+  add("input_ids", {10, 0});
+  expect(": data set `input_ids` has the shape [10, 0]; expected 1 to 65536 tokens per sample");
+  file.remove("input_ids");
   add("input_ids", {10, 8});
   add("input_mask", {10, 9});
   expect(": data set `input_mask` has the shape [10, 9]; expected [10, 8], the shape of `input_ids`");
@@ -227,6 +232,30 @@ TEST_F(WrongBertShardFile, a_value_is_out_of_range) {
   expect_wrong_value("next_sentence_labels", 66, -128, "66: `next_sentence_labels` is -128; expected 0 or 1",
                      {.flags = H5T_STD_I8LE});
   expect_wrong_value("next_sentence_labels", 66, 256, "66: `next_sentence_labels` is 256; expected 0 or 1");
+}
+
+TEST_F(WrongBertShardFile, a_mask_does_not_fit_the_rest) {
+  const BertLayout layout{16, 4, DType::u16};
+  std::vector<std::byte> records(100 * layout.row_bytes());
+  const auto expect = [&](const auto& spoil, const std::string& sentence) {
+    test::write_shard(path, {.spoil = spoil});
+    BertShardFile shard(path, 100, layout, limits);
+    shard.decode(20, 30, records.data());  // the wrong row is not among these
+    test::expect_error(ExitCode::input, path + ": row " + sentence,
+                       [&] { shard.decode(50, 50, records.data()); });
+  };
+  using Values = std::vector<std::int64_t>;
+  expect(
+      [](const std::string& name, Values& values) {
+        if (name == "input_mask") std::fill_n(values.begin() + 70 * 16, 16, 0);
+      },
+      "70: `input_mask` has no token; expected at least one");
+  expect(
+      [](const std::string& name, Values& values) {
+        if (name == "masked_lm_positions") values[71 * 4 + 2] = 9;  // the row has 9 tokens
+        if (name == "masked_lm_ids") values[71 * 4 + 2] = 5;
+      },
+      "71: `masked_lm_positions`[2] is 9, where `input_mask` is 0; expected a token there");
 }
 
 TEST_F(WrongBertShardFile, a_value_is_beyond_the_id_type) {

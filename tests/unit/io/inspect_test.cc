@@ -119,7 +119,7 @@ TEST(Inspect, says_what_a_bert_shard_holds) {
   input_ids: int32 [300, 32], chunks of [150, 16], gzip 4, 13.9 KiB in the file
   input_mask: int8 [300, 32], chunks of [300, 32], gzip 4, 599 bytes in the file
   masked_lm_ids: int32 [300, 5], chunks of [300, 5], gzip 4, 2.5 KiB in the file
-  masked_lm_positions: int32 [300, 5], chunks of [300, 5], gzip 4, 178 bytes in the file
+  masked_lm_positions: int32 [300, 5], chunks of [300, 5], gzip 4, 855 bytes in the file
   next_sentence_labels: int8 [300], chunks of [300], gzip 4, 15 bytes in the file, values 0 to 1
   segment_ids: int8 [300, 32], chunks of [300, 32], gzip 4, 359 bytes in the file
 motley reads it as a shard of BERT samples: 300 samples of 32 tokens and 5 predictions, decoded in blocks of 300

@@ -46,6 +46,14 @@ TEST_F(VocabularyFile, line_ends_of_windows_a_byte_order_mark_and_a_missing_or_f
   EXPECT_EQ(read(five + "a\n\n\r\n").size(), 6);
 }
 
+// Expected: Python's xxhash.xxh3_64_hexdigest of the tokens, each with its line feed.
+TEST_F(VocabularyFile, the_fingerprint_is_of_the_tokens_alone) {
+  EXPECT_EQ(vocabulary_fingerprint(read(five + "the\n##ing\n")), "2e886bd7f0568fdc");
+  EXPECT_EQ(vocabulary_fingerprint(read("[PAD]\r\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n##ing\n\n")),
+            "2e886bd7f0568fdc");
+  EXPECT_NE(vocabulary_fingerprint(read(five + "##ing\nthe\n")), "2e886bd7f0568fdc");
+}
+
 TEST_F(VocabularyFile, a_missing_special_token_is_named) {
   for (const std::string token : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
     std::string content = five + "a\n";

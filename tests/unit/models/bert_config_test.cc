@@ -64,6 +64,9 @@ TEST(BertConfig, names_the_key_that_is_wrong) {
   EXPECT_NE(with("position_embedding_type", "relative_key").find("expected \"absolute\""), std::string::npos);
   EXPECT_NE(with("is_decoder", true).find("\"is_decoder\" is true; expected false"), std::string::npos);
   EXPECT_NE(with("pad_token_id", 100).find("\"pad_token_id\" is 100"), std::string::npos);
+  EXPECT_NE(with("tie_word_embeddings", false).find("\"tie_word_embeddings\" is false; expected true"),
+            std::string::npos);
+  EXPECT_NE(with("num_hidden_layers", 1000000000).find("the network has 1000000000 layers"), std::string::npos);
   Json missing = base();
   missing.erase("vocab_size");
   EXPECT_NE(refusal(missing).find("has no \"vocab_size\""), std::string::npos);

@@ -197,7 +197,6 @@ TEST_F(Exchange, numbers_that_float16_cannot_hold_are_listed_by_tensor_and_nothi
   test::write_hf_directory(at / "hf", [](test::OwnedTensors& tensors) {
     std::vector<float> bias(2, 65520.0f), words(12, 0.5f);
     words[3] = -1e6f;
-    words[4] = INFINITY;  // is nothing that rounding did
     test::named(tensors, "cls.seq_relationship.bias") =
         test::OwnedTensor::of("cls.seq_relationship.bias", Shape{2}, bias);
     test::named(tensors, "cls.predictions.bias") =
@@ -212,6 +211,18 @@ TEST_F(Exchange, numbers_that_float16_cannot_hold_are_listed_by_tensor_and_nothi
   EXPECT_EQ(test::names_in(at), (std::vector<std::string>{"hf", "run"}));
   export_as(DType::bf16, "out");
   EXPECT_TRUE(fs::exists(at / "out" / "model.safetensors"));
+}
+
+TEST_F(Exchange, numbers_that_are_not_finite_are_refused_by_tensor) {
+  test::write_hf_directory(at / "hf", [](test::OwnedTensors& tensors) {
+    std::vector<float> words(12, 0.5f);
+    words[4] = INFINITY;
+    test::named(tensors, "cls.predictions.bias") =
+        test::OwnedTensor::of("cls.predictions.bias", Shape{12}, words);
+  });
+  EXPECT_EQ(failure_of([&] { import(at / "hf"); }, ExitCode::input),
+            (at / "hf").string() +
+                ": numbers that are not finite in cls.predictions.bias; expected finite parameters");
 }
 
 TEST_F(Exchange, a_full_disk_leaves_nothing) {

@@ -60,6 +60,34 @@ TEST(TrainOptions, mistakes_get_a_sentence) {
                "--nesterov needs --optimizer sgd with a --momentum above 0 and no --dampening");
 }
 
+TEST(TrainOptions, a_rate_to_decay_to_is_not_negative) {
+  expect_usage([](auto& o) { o.schedule.end_learning_rate = -0.1; },
+               "--end-learning-rate is -0.1; expected at least 0");
+}
+
+TEST(TrainOptions, dynamic_masking_may_take_the_dictionary_beside_the_parameters) {
+  TrainOptions options = good();
+  options.data.task = "bert";
+  options.model.masking = "dynamic";
+  EXPECT_NO_THROW(check_options(options, 3));
+}
+
+TEST(TrainOptions, the_optimizer_follows_from_the_task_as_in_hetseq) {
+  EXPECT_EQ(default_optimizer("bert"), "adam");
+  EXPECT_EQ(default_optimizer("mnist"), "adadelta");
+}
+
+TEST(TrainOptions, an_optimizer_has_its_own_options_and_those_of_all) {
+  EXPECT_TRUE(optimizer_uses("sgd", "momentum"));
+  EXPECT_FALSE(optimizer_uses("adamw", "momentum"));
+  EXPECT_TRUE(optimizer_uses("lamb", "adam-eps"));
+  EXPECT_FALSE(optimizer_uses("adam", "adadelta-rho"));
+  EXPECT_TRUE(optimizer_uses("adam", "weight-decay"));
+  EXPECT_EQ(users_of("momentum"), "sgd");
+  EXPECT_EQ(users_of("adam-eps"), "adam, adamw or lamb");
+  EXPECT_EQ(users_of("weight-decay"), "");
+}
+
 TEST(TrainOptions, weights_are_counted_against_the_ranks) {
   TrainOptions options = good();
   options.batch.policy = "static";

@@ -1,0 +1,160 @@
+// The options of motley train together: defaults by task, what is refused, what config.ini gets, and HetSeq's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
+#include "cli/train.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "support/paths.h"
+
+namespace motley::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words split(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+train::TrainOptions read(Words arguments) {
+  if (std::find(arguments.begin(), arguments.end(), "--config") == arguments.end()) {
+    for (const char* word : {"--data", "somewhere", "--max-epoch", "3"}) arguments.emplace_back(word);
+  }
+  return read_train_options(arguments, 1, 2);
+}
+
+std::string sentence(const Words& arguments) {
+  try {
+    read(arguments);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::usage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string used(const train::TrainOptions& options, const std::string& name) {
+  for (const auto& [known, value] : options.as_used) {
+    if (known == name) return value;
+  }
+  return "there is no option " + name;
+}
+
+TEST(ReadTrainOptions, the_optimizer_follows_from_the_task_unless_it_is_given) {
+  EXPECT_EQ(used(read({}), "optimizer"), "adadelta");
+  const train::TrainOptions bert = read({"--task", "bert"});
+  EXPECT_EQ(bert.optimizer.name, "adam");
+  EXPECT_EQ(used(bert, "optimizer"), "adam");
+  EXPECT_EQ(used(bert, "adam-betas"), "0.9,0.999");
+  EXPECT_EQ(used(bert, "adam-eps"), "1e-08");
+  EXPECT_EQ(used(read({"--task", "bert", "--optimizer", "lamb"}), "optimizer"), "lamb");
+  EXPECT_NE(sentence({"--optimizer", ""}).find("--optimizer is \"\""), std::string::npos);
+}
+
+TEST(ReadTrainOptions, options_of_another_optimizer_are_refused) {
+  const Words adamw = {"--optimizer", "adamw"};
+  const auto with = [](Words words, const char* name, const char* value) {
+    words.insert(words.end(), {name, value});
+    return sentence(words);
+  };
+  EXPECT_EQ(with(adamw, "--momentum", "0.9"), "--momentum is for --optimizer sgd; this is adamw");
+  EXPECT_EQ(with(adamw, "--dampening", "0"), "--dampening is for --optimizer sgd; this is adamw");
+  EXPECT_EQ(with(adamw, "--adadelta_rho", "0.9"),
+            "--adadelta-rho is for --optimizer adadelta; this is adamw");
+  EXPECT_EQ(with(adamw, "--adam-eps", "1e-6"), "accepted");
+  EXPECT_EQ(with({}, "--adam-betas", "0.9,0.98"),
+            "--adam-betas is for --optimizer adam, adamw or lamb; this is adadelta");
+  EXPECT_EQ(with({"--task", "bert"}, "--adadelta-eps", "1e-6"),
+            "--adadelta-eps is for --optimizer adadelta; this is adam");
+}
+
+TEST(ReadTrainOptions, options_of_dynamic_masking_are_refused_without_it) {
+  EXPECT_EQ(sentence({"--task", "bert", "--masked-lm-prob", "0.15"}),
+            "--masked-lm-prob is for --masking dynamic; the data is masked already");
+  EXPECT_EQ(sentence({"--task", "bert", "--masking", "dynamic", "--masked-lm-prob", "0.15"}), "accepted");
+}
+
+TEST(ReadTrainOptions, what_was_used_is_read_back_and_what_played_no_part_is_left_out) {
+  const Words cases[] = {
+      {},
+      {"--global-batch", "50", "--valid-subset", "test"},
+      {"--optimizer", "sgd", "--nesterov"},
+      {"--task", "bert"},
+      {"--task", "bert", "--optimizer", "adamw", "--precision", "bf16", "--recompute"},
+      {"--task", "bert", "--masking", "dynamic", "--whole-word", "--max-predictions-per-seq", "7"},
+  };
+  const test::TemporaryDirectory directory;
+  const std::string path = (directory.path() / "config.ini").string();
+  for (const Words& arguments : cases) {
+    const train::TrainOptions options = read(arguments);
+    std::string text;
+    for (const auto& [name, value] : options.as_used) {
+      if (!value.empty()) text += name + " = " + value + "\n";
+    }
+    write_file(path, text, ExitCode::input);
+    EXPECT_EQ(read({"--config", path}).as_used, options.as_used) << text;
+  }
+  const train::TrainOptions mnist = read({});
+  for (const char* name : {"momentum", "nesterov", "adam-betas", "adam-eps", "masking", "masked-lm-prob",
+                           "precision", "recompute", "whole-word", "valid-subset"}) {
+    EXPECT_EQ(used(mnist, name), "") << name;
+  }
+  EXPECT_EQ(used(mnist, "adadelta-rho"), "0.9");
+  EXPECT_EQ(used(read({"--task", "bert"}), "masked-lm-prob"), "");
+}
+
+TEST(ReadTrainOptions, the_commands_of_hetseq_are_understood) {
+  Words arguments = split(
+      "--task bert --config_file bert_config.json --dict vocab.txt --num_file 2 --batch-size 32 "
+      "--fast-stat-sync --mu 450000 --update-freq 4 --valid-subset test --num-workers 4 "
+      "--warmup-updates 10000 --total-num-update 1000000 --learning-rate 0.0001 --wd 0.01 --save-dir run "
+      "--lr_scheduler PolynomialDecayScheduler --distributed-init-method=tcp://10.32.82.211:12345 "
+      "--distributed-world-size 8 --distributed-gpus 4 --distributed-rank 0 --distributed-no-spawn "
+      "--local_rank 0 --ddp-backend c10d");
+  arguments.insert(arguments.end(), {"--adam-betas", "(0.9, 0.999)"});
+  const train::TrainOptions bert = read(arguments);
+  EXPECT_EQ(bert.batch.max_sentences, 32);
+  EXPECT_EQ(bert.max_update, 450000);
+  EXPECT_EQ(bert.schedule.lr, (std::vector<double>{0.0001}));
+  EXPECT_EQ(bert.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(bert.data.num_file, 2);
+  EXPECT_EQ(read_train_options({"--data", "somewhere", "--me", "7"}, 1, 2).max_epoch, 7);
+  EXPECT_EQ(read({"--dadelta_weight_decay", "0.5"}).optimizer.weight_decay, 0.5);
+}
+
+TEST(ReadTrainOptions, rank_0_says_once_which_options_of_hetseq_do_nothing) {
+  const Words arguments = {"--data", "somewhere", "--max-epoch", "3", "--device-id", "0", "--fast-stat-sync"};
+  ::testing::internal::CaptureStderr();
+  read_train_options(arguments, 0, 2);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  for (const char* word : {"warning", "--device-id: every rank finds its own device", "; --fast-stat-sync: "})
+    EXPECT_NE(said.find(word), std::string::npos) << said;
+  ::testing::internal::CaptureStderr();
+  read_train_options(arguments, 1, 2);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(ReadTrainOptions, options_of_hetseq_that_would_change_the_run_name_what_does_the_same) {
+  const std::pair<Words, const char*> cases[] = {
+      {{"--max-tokens", "4000"}, "--max-sentences"},
+      {{"--max_pred_length", "20"}, "--max-predictions-per-seq"},
+      {{"--required-batch-size-multiple", "8"}, "--global-batch"},
+      {{"--disable-validation"}, "--validate-interval 0"},
+      {{"--reset-optimizer"}, "--init-from"},
+      {{"--no-epoch-checkpoints"}, "--keep-last-epochs 1"},
+      {{"--lr-scheduler", "Cosine"}, "PolynomialDecayScheduler"},
+  };
+  for (const auto& [arguments, words] : cases) {
+    const std::string said = sentence(arguments);
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+    EXPECT_EQ(said.find("there is no option"), std::string::npos) << said;
+  }
+}
+
+}  // namespace
+}  // namespace motley::cli

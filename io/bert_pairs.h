@@ -5,7 +5,8 @@
 // sentences that were B are used again. What is still too long loses tokens at random from the front or the
 // back of the longer of the two.
 //
-// Unlike there, the other document is never the same one by chance, and is one of the same piece.
+// Unlike there, the other document is never the same one by chance, and is one of the same piece. (A piece that
+// holds parts of one cut document and nothing else takes another part.)
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ struct AdamOptions {
   std::int64_t step = 1;  // counts from 1, for the bias correction
 };
 // LAMB: You et al., "Large batch optimization for deep learning: training BERT in 76 minutes", ICLR 2020,
-// algorithm 2, with bias correction. The step of a tensor that has no weight decay is not scaled by the trust
-// ratio, as in the authors' code.
+// algorithm 2, with bias correction. The step of a tensor that does not adapt is not scaled by the trust ratio,
+// as in the authors' code, which leaves biases and normalisations out.
 struct LambOptions {
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-6;
   std::int64_t step = 1;  // counts from 1
@@ -101,6 +101,7 @@ struct LambOptions {
 struct Segment {
   std::size_t offset = 0, elements = 0;
   double weight_decay = 0;
+  bool adapts = true;  // its step is scaled by its own trust ratio
 };
 struct AdadeltaOptions {
   double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;

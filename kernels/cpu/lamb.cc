@@ -101,7 +101,7 @@ void CpuBackend::lamb_step(const LambOptions& options, std::span<const Segment> 
                    static_cast<std::int64_t>(segment.elements), static_cast<float>(segment.weight_decay)};
     const Norms norms = update_moments(threads(), rule, t, partial);
     double trust = 1;
-    if (segment.weight_decay != 0 && norms.param > 0 && norms.direction > 0) {
+    if (segment.adapts && norms.param > 0 && norms.direction > 0) {
       trust = std::sqrt(norms.param / norms.direction);
     }
     move_parameters(threads(), rule, t, static_cast<float>(options.lr * trust));

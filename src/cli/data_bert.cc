@@ -258,15 +258,15 @@ std::string data_bert_help() {
 }
 
 void data_bert(const std::vector<std::string>& arguments, const Context& context) {
-  const comm::Communicator& world = context.world;
   BertOptions options;
-  comm::agree(world, "reading the options", [&] {
+  comm::agree(context.world, "reading the options", [&] {
     OptionSet set("data bert");
     declare(set, options);
     set.parse(arguments);
     check(set, options);
   });
   context.session.set_timeout(options.timeout_s);
+  const comm::Communicator world(context.world.handle(), options.timeout_s);
   std::optional<io::Vocabulary> vocabulary;
   comm::agree(world, "reading the vocabulary",
               [&] { vocabulary.emplace(io::Vocabulary::read(options.dict)); });

@@ -25,15 +25,20 @@ constexpr std::size_t blocks_per_round = 16;
 
 struct PackOptions {
   std::string data, out, subset = "train";
+  std::vector<std::string> valid_subsets = {"valid"};
   std::int64_t num_file = 0;
+  double timeout_s = 600;
 };
 
 void declare(OptionSet& set, PackOptions& options) {
   set.group("options");
   set.add("data", &options.data, "directory of BERT shards, one shard, or several with commas between them");
   set.add("subset", &options.subset, "which subset of the directory");
+  set.add("valid-subset", &options.valid_subsets,
+          "files named after these are not packed as train, several with commas between them");
   set.add("num-file", &options.num_file, "pack the first this many shards; 0: all");
   set.add("out", &options.out, "HDF5 file to write; must not exist");
+  set.add("timeout", &options.timeout_s, "seconds after which a rank that does not answer ends the run");
 }
 
 // How far packing is, on standard output of rank 0: on a terminal one line, redrawn; elsewhere a line now and
@@ -158,9 +163,8 @@ std::string data_pack_help() {
 }
 
 void data_pack(const std::vector<std::string>& arguments, const Context& context) {
-  const comm::Communicator& world = context.world;
   PackOptions options;
-  comm::agree(world, "reading the options", [&] {
+  comm::agree(context.world, "reading the options", [&] {
     OptionSet set("data pack");
     declare(set, options);
     set.parse(arguments);
@@ -169,10 +173,13 @@ void data_pack(const std::vector<std::string>& arguments, const Context& context
     }
     if (options.num_file < 0)
       fail(ExitCode::usage, "--num-file is {}; expected at least 0 (0: all)", options.num_file);
+    if (!(options.timeout_s > 0)) fail(ExitCode::usage, "--timeout is {}; expected seconds above 0", options.timeout_s);
   });
+  context.session.set_timeout(options.timeout_s);
+  const comm::Communicator world(context.world.handle(), options.timeout_s);
   std::string description;
   comm::agree_on_root(world, "opening the data", [&] {
-    const auto paths = io::bert_subset_paths(options.data, options.subset);
+    const auto paths = io::bert_subset_paths(options.data, options.subset, options.valid_subsets);
     const io::RowSource found = io::describe_bert_set(paths, options.num_file, {});
     if (found.shards.empty()) fail(ExitCode::input, "{} is packed already", found.path);
     for (const io::Shard& shard : found.shards) {

@@ -135,15 +135,15 @@ std::string data_vocab_help() {
 }
 
 void data_vocab(const std::vector<std::string>& arguments, const Context& context) {
-  const comm::Communicator& world = context.world;
   VocabOptions options;
-  comm::agree(world, "reading the options", [&] {
+  comm::agree(context.world, "reading the options", [&] {
     OptionSet set("data vocab");
     declare(set, options);
     set.parse(arguments);
     check(options);
   });
   context.session.set_timeout(options.timeout_s);
+  const comm::Communicator world(context.world.handle(), options.timeout_s);
   std::optional<Learner> learner;
   comm::agree_on_root(world, "looking at the input", [&] {
     check_replaceable(options.out, ExitCode::input);

@@ -128,7 +128,7 @@ std::vector<Segment> decay_segments(const ParameterStore& store, double weight_d
   std::vector<Segment> segments;
   for (const Parameter& parameter : store.all()) {
     segments.push_back({parameter.offset, static_cast<std::size_t>(parameter.shape.elements()),
-                        parameter.decays ? weight_decay : 0});
+                        parameter.decays ? weight_decay : 0, parameter.decays});
   }
   std::sort(segments.begin(), segments.end(),
             [](const Segment& a, const Segment& b) { return a.offset < b.offset; });

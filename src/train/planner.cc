@@ -102,13 +102,18 @@ std::int64_t steps_per_epoch(const PlannerOptions& options, int epoch) {
 }
 
 std::int64_t total_steps(const PlannerOptions& options) {
-  std::int64_t total = 0;
   if (options.max_epoch == 0) return options.max_step;
-  for (int epoch = 1; epoch <= options.max_epoch; ++epoch) {
-    total += steps_per_epoch(options, epoch);
-    if (options.max_step > 0 && total >= options.max_step) return options.max_step;
-  }
-  return total;
+  // The batch does not change any more after the epochs that --update-freq lists, which are few.
+  constexpr int epochs_that_differ = 1000;
+  std::int64_t total = 0;
+  const int single = std::min(options.max_epoch, epochs_that_differ);
+  for (int epoch = 1; epoch <= single; ++epoch) total += steps_per_epoch(options, epoch);
+  const double rest = static_cast<double>(options.max_epoch - single);
+  const std::int64_t last = steps_per_epoch(options, single);
+  constexpr double most = 9e18;
+  if (static_cast<double>(total) + rest * static_cast<double>(last) > most) return options.max_step;
+  total += static_cast<std::int64_t>(rest) * last;
+  return options.max_step > 0 ? std::min(total, options.max_step) : total;
 }
 
 }  // namespace motley::train

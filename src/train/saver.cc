@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/commit.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/retention.h"
 #include "comm/agree.h"
@@ -100,6 +101,7 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
   const fs::path path = find_checkpoint(options_.save.save_dir, options_.save.restore_file);
   if (path.empty()) return {};
   const checkpoint::Reader reader(path);
+  take_staging(1 + optimizer_->states().size());
   const std::string where = (path / "trainer.json").string();
   check_kind(reader.trainer(), task_.name(), where);
   const std::string optimizer = reader.trainer().value("optimizer", "");
@@ -130,26 +132,32 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
                      options_.save.save_dir, error)) {
     found["best"] = Best::from_json(reader.trainer().value("best", Json()), best).to_json();
   }
-  return found.dump();
+  return found.dump(-1, ' ', false, Json::error_handler_t::replace);  // a path need not be UTF-8
+}
+
+void Saver::take_staging(std::size_t arenas) {
+  staging_.clear();
+  for (std::size_t i = 0; i < arenas; ++i) staging_.emplace_back(task_.parameters().arena_elements());
 }
 
 std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, const Best& best) {
   const ParameterStore& store = task_.parameters();
-  staging_.assign(1 + optimizer_->states().size(), std::vector<float>(store.arena_elements()));
   std::string description;
   comm::agree_on_root(world_, "reading the checkpoint", [&] { description = read_on_root(planner, best); });
   description = world_.broadcast(description, 0, "which checkpoint to continue");
-  if (description.empty()) {
-    staging_.clear();
-    return std::nullopt;
-  }
+  if (description.empty()) return std::nullopt;
+  // The others need one arena, which all pass through.
+  comm::agree(world_, "taking memory for the checkpoint", [&] {
+    if (world_.rank() != 0) take_staging(1);
+  });
   distribute(staging_[0], store.values(), world_, backend_, "the parameters of the checkpoint");
   task_.parameters().changed();
   const Json found = Json::parse(description);
   const std::size_t states = found["has_state"].get<bool>() ? optimizer_->states().size() : 0;
   for (std::size_t i = 0; i < states; ++i) {
     const View arena = optimizer_->states()[i].arena.view(DType::f32, store.values().shape);
-    distribute(staging_[i + 1], arena, world_, backend_, "the optimizer state of the checkpoint");
+    distribute(world_.rank() == 0 ? staging_[i + 1] : staging_[0], arena, world_, backend_,
+               "the optimizer state of the checkpoint");
   }
   staging_.clear();
   return Restored{found["path"].get<std::string>(), position_of(found, "the checkpoint"),
@@ -204,10 +212,24 @@ std::string Saver::save(const Position& position, const Best& best, const Planne
       tidy_up(checkpoint::write(options_.save.save_dir, position.step, contents), best.step == position.step);
     } catch (const Error& problem) {
       failure = problem.what();
-      log::warn("the checkpoint of step {} was not written: {}", position.step, problem.what());
+    } catch (const std::bad_alloc&) {
+      failure = "the memory of this machine ran out";
     }
+    if (!failure.empty()) log::warn("the checkpoint of step {} was not written: {}", position.step, failure);
   }
   return world_.broadcast(failure, 0, "the checkpoint to be written");
+}
+
+void Saver::repair_best(const Best& best) const {
+  if (best.step < 0) return;
+  const fs::path path = fs::path(options_.save.save_dir) / checkpoint::directory_name(best.step);
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return;
+  try {
+    checkpoint::mark_best(options_.save.save_dir, path);
+  } catch (const Error& problem) {
+    log::warn("{}", problem.what());
+  }
 }
 
 // What follows a checkpoint that stands: trouble with it costs a warning, not the checkpoint.
@@ -240,7 +262,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     warn_of_other_model(path, task);
     Json found = to_json(position_of(reader.trainer(), where));
     found["path"] = path.string();
-    description = found.dump();
+    description = found.dump(-1, ' ', false, Json::error_handler_t::replace);
   });
   const Json found = Json::parse(world.broadcast(description, 0, "which checkpoint was read"));
   distribute(staging_, store.values(), world, backend, "the parameters of the checkpoint");

@@ -38,12 +38,17 @@ class Saver {
   // the values that they have. Collective.
   void begin_from_source();
 
+  // Points `best` at its checkpoint again, on rank 0 alone: a run that was killed may not have come to it, and
+  // retention goes by the link.
+  void repair_best(const Best& best) const;
+
   // Writes the checkpoint of this step, in place of one that is already there, and removes those that need not
   // be kept. A failure is warned of, and its reason returned: nothing when the checkpoint stands. Collective.
   std::string save(const Position& position, const Best& best, const PlannerOptions& planner, bool epoch_end,
                    bool interval);
 
  private:
+  void take_staging(std::size_t arenas);
   std::string read_on_root(const PlannerOptions& planner, const Best& best);
   void warn_of_changes(const Json& trainer, const PlannerOptions& planner) const;
   void tidy_up(const std::filesystem::path& checkpoint, bool is_best) const;

@@ -145,7 +145,10 @@ void Trainer::open_outputs() {
     }
     make_directories(directory, ExitCode::checkpoint);
     checkpoint::remove_leftovers(directory);
-    if (!options_.save.no_save) checkpoint::supersede_after(directory, position_.step);
+    if (!options_.save.no_save) {
+      checkpoint::supersede_after(directory, position_.step);
+      saver_->repair_best(judge_->best());
+    }
     metrics_file_ = std::make_unique<report::MetricsFile>(directory / "metrics.jsonl", position_.step);
     std::string config =
         "# The options of this run, as they were used. motley train --config FILE reads it back.\n";

@@ -3,7 +3,7 @@
 
 Inputs, parameters, both losses and every gradient for each hidden_act, and the parameters after ten steps of
 torch.optim.AdamW, of LAMB and of HetSeq's Adam on the same batch. LAMB is written out here from algorithm 2 of the paper (You et al.,
-ICLR 2020) with bias correction; tensors without weight decay are not scaled by the trust ratio.
+ICLR 2020) with bias correction; biases and normalisations are not scaled by the trust ratio.
 """
 import os
 
@@ -93,7 +93,7 @@ def hetseq_adam(model):
     return step
 
 
-def lamb(model):
+def lamb(model, decay=DECAY):
     state = {n: (torch.zeros_like(p), torch.zeros_like(p)) for n, p in named(model).items()}
     count = 0
 
@@ -108,7 +108,7 @@ def lamb(model):
             update = m / (1 - BETAS[0] ** count) / ((v / (1 - BETAS[1] ** count)).sqrt() + EPS)
             ratio = 1.0
             if decays(name):
-                update = update + DECAY * p
+                update = update + decay * p
                 ratio = float(p.norm() / update.norm()) if p.norm() > 0 and update.norm() > 0 else 1.0
             p.sub_(LR * ratio * update)
     return step
@@ -139,7 +139,8 @@ def main():
             out[activation + "/gradient/" + name] = parameter.grad.float()
     for name, tensor in start.items():
         out["start/" + name] = tensor.float()
-    for label, optimizer in [("adamw", adamw), ("lamb", lamb), ("adam", hetseq_adam)]:
+    for label, optimizer in [("adamw", adamw), ("lamb", lamb), ("adam", hetseq_adam),
+                             ("lamb_without_decay", lambda model: lamb(model, 0.0))]:
         for name, tensor in train(start, batch, optimizer).items():
             out[label + "/" + name] = tensor.float()
     out = {name: tensor.contiguous() for name, tensor in out.items()}

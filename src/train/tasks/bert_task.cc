@@ -98,7 +98,13 @@ io::RowSource BertTask::open(const DataOptions& data, const std::string& subset)
 void BertTask::check(const io::RowSource& /*source*/, std::uint64_t /*first*/, std::uint64_t /*count*/) const {}
 
 void BertTask::expect(const io::RowSource& source) {
-  seq_length_ = std::max(seq_length_, source.bert->seq_length);
+  // Every rank has the same description, so all throw. Memory is taken for the longest sequences.
+  if (seq_length_ != 0 && source.bert->seq_length != seq_length_) {
+    throw AgreedError(ExitCode::input, fmt::format("{}: sequences of {} tokens, but this run has others of {}; "
+                                                   "expected the same length in all subsets",
+                                                   source.path, source.bert->seq_length, seq_length_));
+  }
+  seq_length_ = source.bert->seq_length;
   data_predictions_ = std::max(data_predictions_, source.bert->predictions);
 }
 

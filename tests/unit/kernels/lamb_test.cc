@@ -28,14 +28,16 @@ void reference_step(const LambOptions& o, const Segment& s, const std::vector<fl
     direction_norm += direction[i] * direction[i];
   }
   double trust = std::sqrt(param_norm) / std::sqrt(direction_norm);
-  if (s.weight_decay == 0 || param_norm == 0 || direction_norm == 0) trust = 1;
+  if (!s.adapts || param_norm == 0 || direction_norm == 0) trust = 1;
   for (std::size_t i = 0; i < s.elements; ++i) t.param[s.offset + i] -= o.lr * trust * direction[i];
 }
 
 TEST_P(LambTest, ten_steps_are_those_of_the_algorithm_in_float64) {
   constexpr std::int64_t count = 40100;
-  // Decayed, not decayed, parameters of zero, padding between them, longer than a block.
-  const std::vector<Segment> segments{{0, 41, 0.01}, {48, 7, 0}, {64, 16, 0.1}, {96, 40000, 0.01}};
+  // Decayed, neither decayed nor adapted, parameters of zero, padding between them, longer than a block, adapted
+  // without decay.
+  const std::vector<Segment> segments{
+      {0, 41, 0.01}, {48, 7, 0, false}, {64, 16, 0.1}, {96, 30000, 0.01}, {30112, 9984, 0}};
   auto start = random_values(count, 1);
   std::fill_n(start.begin() + 64, 16, 0.0f);
   const Tensor param = tensor(start, {count}), mean = zeros({count}), square = zeros({count});

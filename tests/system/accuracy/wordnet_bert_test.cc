@@ -1,6 +1,6 @@
 // From English text to a language model, by the commands that a user would give: the glosses of WordNet are made
 // a vocabulary of, tokenised, packed, and a small BERT is pretrained on them by 4 ranks with unequal shares. It
-// must predict masked tokens far better than their frequencies do.
+// must predict masked tokens clearly better than their frequencies do.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -42,9 +42,7 @@ void data_idx(const std::vector<std::string>& arguments, const Context& context)
     OptionSet set("data idx");
     declare(set, options);
     set.parse(arguments);
-    for (const auto& [name, value] : set.as_used()) {
-      if (value.empty()) fail(ExitCode::usage, "--{} is missing; motley data idx --help says more", name);
-    }
+    set.require({"images", "labels", "out"});
   });
   comm::agree_on_root(context.world, "converting", [&] {
     const io::IdxSummary summary = io::convert_idx(options.images, options.labels, options.out);

@@ -91,10 +91,7 @@ void check_masking(const OptionSet& set, BertOptions& options) {
 }
 
 void check(const OptionSet& set, BertOptions& options) {
-  if (options.input.empty()) fail(ExitCode::usage, "--input is missing; motley data bert --help says more");
-  for (const auto& [name, value] : {std::pair("dict", &options.dict), std::pair("out", &options.out)}) {
-    if (value->empty()) fail(ExitCode::usage, "--{} is missing; motley data bert --help says more", name);
-  }
+  set.require({"input", "dict", "out"});
   io::BertDataOptions& data = options.data;
   check_range("max-seq-length", static_cast<double>(data.max_sequence), 8, 65536);
   check_range("short-seq-prob", data.short_sequence_probability, 0, 1);

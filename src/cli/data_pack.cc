@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -15,6 +14,7 @@
 #include "io/bert_set.h"
 #include "report/progress.h"
 #include "report/terminal.h"
+#include "report/work_line.h"
 
 namespace motley::cli {
 namespace {
@@ -41,36 +41,11 @@ void declare(OptionSet& set, PackOptions& options) {
   set.add("timeout", &options.timeout_s, "seconds after which a rank that does not answer ends the run");
 }
 
-// How far packing is, on standard output of rank 0: on a terminal one line, redrawn; elsewhere a line now and
-// then.
-class PackProgress {
- public:
-  PackProgress(bool shown, std::uint64_t total) : shown_(shown), total_(total) {}
-  ~PackProgress() {
-    if (redraw_) log::end_open_line();
-  }
-  PackProgress(const PackProgress&) = delete;
-  PackProgress& operator=(const PackProgress&) = delete;
-
-  void update(std::uint64_t done) {
-    const double now_s = report::Progress::steady_s();
-    if (!shown_ || now_s - last_s_ < (redraw_ ? 0.1 : 10)) return;
-    last_s_ = now_s;
-    const double rate = static_cast<double>(done) / (now_s - started_s_);
-    const std::string text =
-        fmt::format("{} of {} samples  {}/s  {} left", done, total_, report::rate_text(rate),
-                    report::duration_text(static_cast<double>(total_ - done) / rate));
-    if (redraw_) return log::draw_open_line(fmt::format("\r{}\x1b[K", text));
-    std::printf("%s\n", text.c_str());
-    std::fflush(stdout);
-  }
-
- private:
-  bool shown_;
-  std::uint64_t total_;
-  bool redraw_ = shown_ && report::stdout_is_terminal();
-  double started_s_ = report::Progress::steady_s(), last_s_ = started_s_;
-};
+std::string progress_text(std::uint64_t done, std::uint64_t total, double seconds) {
+  const double rate = static_cast<double>(done) / seconds;
+  return fmt::format("{} of {} samples  {}/s  {} left", done, total, report::rate_text(rate),
+                     report::duration_text(static_cast<double>(total - done) / rate));
+}
 
 // The file under its temporary name; removed by rank 0 unless it was put in its place.
 class Unfinished {
@@ -133,7 +108,8 @@ bool pack_as(DType id, const io::RowSource& source, Unfinished& file, const comm
     most = std::max(most, blocks.back().size());
   }
   const std::vector<io::ShardBlock>& mine = blocks[static_cast<std::size_t>(world.rank())];
-  PackProgress progress(world.rank() == 0, source.rows);
+  std::optional<report::WorkLine> line;
+  if (world.rank() == 0) line.emplace(report::stdout_is_terminal(), 0);
   for (std::size_t round = 0; round * blocks_per_round < most; ++round) {
     comm::agree(world, "packing", [&] {
       const std::size_t end = std::min(mine.size(), (round + 1) * blocks_per_round);
@@ -144,7 +120,7 @@ bool pack_as(DType id, const io::RowSource& source, Unfinished& file, const comm
     if (id == DType::u16 && largest[0] > static_cast<double>(io::largest_u16)) return false;
     std::uint64_t done = 0;
     for (const auto& of_rank : blocks) done += rows_of_rounds(of_rank, round + 1);
-    progress.update(done);
+    if (line) line->update([&](double seconds) { return progress_text(done, source.rows, seconds); });
   }
   comm::agree(world, "flushing the file", [&] { packer->finish(); });
   return true;
@@ -168,12 +144,11 @@ void data_pack(const std::vector<std::string>& arguments, const Context& context
     OptionSet set("data pack");
     declare(set, options);
     set.parse(arguments);
-    for (const char* name : {"data", "out"}) {
-      if (!set.given(name)) fail(ExitCode::usage, "--{} is missing; motley data pack --help says more", name);
-    }
+    set.require({"data", "out"});
     if (options.num_file < 0)
       fail(ExitCode::usage, "--num-file is {}; expected at least 0 (0: all)", options.num_file);
-    if (!(options.timeout_s > 0)) fail(ExitCode::usage, "--timeout is {}; expected seconds above 0", options.timeout_s);
+    if (!(options.timeout_s > 0))
+      fail(ExitCode::usage, "--timeout is {}; expected seconds above 0", options.timeout_s);
   });
   context.session.set_timeout(options.timeout_s);
   const comm::Communicator world(context.world.handle(), options.timeout_s);

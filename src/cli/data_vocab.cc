@@ -36,9 +36,8 @@ void declare(OptionSet& set, VocabOptions& options) {
   set.add_switch("no-progress-bar", &options.no_progress_bar, "plain lines also on a terminal");
 }
 
-void check(const VocabOptions& options) {
-  if (options.input.empty()) fail(ExitCode::usage, "--input is missing; motley data vocab --help says more");
-  if (options.out.empty()) fail(ExitCode::usage, "--out is missing; motley data vocab --help says more");
+void check(const OptionSet& set, const VocabOptions& options) {
+  set.require({"input", "out"});
   const auto at_least_one = [](const char* name, std::int64_t value, std::int64_t most) {
     if (value < 1 || value > most) fail(ExitCode::usage, "--{} is {}; expected 1 to {}", name, value, most);
   };
@@ -140,7 +139,7 @@ void data_vocab(const std::vector<std::string>& arguments, const Context& contex
     OptionSet set("data vocab");
     declare(set, options);
     set.parse(arguments);
-    check(options);
+    check(set, options);
   });
   context.session.set_timeout(options.timeout_s);
   const comm::Communicator world(context.world.handle(), options.timeout_s);

@@ -29,10 +29,6 @@ void declare(OptionSet& set, train::ExportOptions& options, std::string& dtype) 
   set.add("dtype", &dtype, "fp32, fp16 or bf16: what the parameters are rounded to, to nearest even");
 }
 
-void require(const char* command, const char* option, const std::string& value) {
-  if (value.empty()) fail(ExitCode::usage, "--{} is missing; motley {} --help says more", option, command);
-}
-
 DType parse_dtype(const std::string& text) {
   constexpr std::array names = {std::pair{"fp32", DType::f32}, std::pair{"fp16", DType::f16},
                                 std::pair{"bf16", DType::bf16}};
@@ -61,8 +57,7 @@ void import_model(const std::vector<std::string>& arguments, const Context& cont
     OptionSet set("import");
     declare(set, options);
     set.parse(arguments);
-    require("import", "from", options.from);
-    require("import", "save-dir", options.save_dir);
+    set.require({"from", "save-dir"});
   });
   comm::agree_on_root(context.world, "importing", [&] { train::import_model(options); });
 }
@@ -84,8 +79,7 @@ void export_model(const std::vector<std::string>& arguments, const Context& cont
     std::string dtype = "fp32";
     declare(set, options, dtype);
     set.parse(arguments);
-    require("export", "save-dir", options.save_dir);
-    require("export", "out", options.out);
+    set.require({"save-dir", "out"});
     options.dtype = parse_dtype(dtype);
   });
   comm::agree_on_root(context.world, "exporting", [&] { train::export_model(options); });

@@ -328,6 +328,15 @@ bool OptionSet::given(const std::string& name) const {
   return option->given;
 }
 
+void OptionSet::require(std::initializer_list<const char*> names) const {
+  for (const char* name : names) {
+    const Option* option = find(name);
+    MOTLEY_CHECK(option != nullptr);
+    if (option->text().empty())
+      fail(ExitCode::usage, "--{} is missing; motley {} --help says more", name, command_);
+  }
+}
+
 std::string OptionSet::ignored() const {
   std::string list;
   for (const Ignored& option : ignored_) {

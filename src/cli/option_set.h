@@ -5,6 +5,7 @@
 #include <boost/program_options.hpp>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -48,6 +49,8 @@ class OptionSet {
   bool has(const std::string& name) const;
   // Whether the option was given on the command line or in the file.
   bool given(const std::string& name) const;
+  // Error(usage) for the first of these options that has no value.
+  void require(std::initializer_list<const char*> names) const;
   // The options that were given and do nothing, as "--name: reason; --name: reason"; empty: none.
   std::string ignored() const;
   // Every option (but --config) with its value as used, in the order of the help.

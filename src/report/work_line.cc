@@ -25,10 +25,14 @@ WorkLine::~WorkLine() {
 }
 
 void WorkLine::update(std::uint64_t bytes, const std::string& what) {
+  update([&](double seconds) { return work_text(bytes, total_bytes_, seconds, what); });
+}
+
+void WorkLine::update(const std::function<std::string(double seconds)>& say) {
   const double now = now_s_();
   if (now - last_s_ < (redraw_ ? redraw_every_s : plain_every_s)) return;
   last_s_ = now;
-  std::string text = work_text(bytes, total_bytes_, now - started_s_, what);
+  std::string text = say(now - started_s_);
   if (redraw_) {
     // The last column stays free: a cursor past it makes some terminals wrap.
     const auto columns = static_cast<std::size_t>(terminal_columns() > 1 ? terminal_columns() - 1 : 1);

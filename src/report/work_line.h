@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "report/progress.h"
@@ -19,6 +20,8 @@ class WorkLine {
 
   // `what` is what there is to say besides ("12 shards").
   void update(std::uint64_t bytes, const std::string& what);
+  // The same with a text of the caller's own, which is asked for when a line is due.
+  void update(const std::function<std::string(double seconds)>& text);
 
  private:
   bool redraw_;

@@ -184,7 +184,8 @@ std::uint64_t create_packed_bert(const std::string& path, const BertLayout& layo
   Hdf5Handle file(
       MOTLEY_HDF5(where, ExitCode::input, H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get())),
       H5Fclose);
-  if (!vocab_xxh3.empty()) write_text_attribute(file.get(), where, vocabulary_attribute, vocab_xxh3);
+  if (!vocab_xxh3.empty())
+    write_text_attribute(file.get(), where, vocabulary_attribute, vocab_xxh3, ExitCode::input);
   const Hdf5Handle type = make_type(layout, where);
   const hsize_t extent = rows;
   const Hdf5Handle space(MOTLEY_HDF5(where, ExitCode::input, H5Screate_simple(1, &extent, nullptr)),

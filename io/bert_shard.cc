@@ -9,6 +9,7 @@
 #include "core/descriptor.h"
 #include "core/error.h"
 #include "io/hdf5.h"
+#include "io/hdf5_text.h"
 
 namespace motley::io {
 namespace {
@@ -72,27 +73,16 @@ Column make_column(hid_t file, const char* name, hid_t type, std::vector<hsize_t
 }
 
 void add_attribute(hid_t file, const std::string& name, const ShardAttribute& value) {
-  Hdf5Handle type;
-  const void* data = nullptr;
-  if (const auto* number = std::get_if<std::int64_t>(&value)) {
-    type = {check(H5Tcopy(H5T_STD_I64LE), "H5Tcopy"), H5Tclose};
-    data = number;
-  } else if (const auto* real = std::get_if<double>(&value)) {
-    type = {check(H5Tcopy(H5T_IEEE_F64LE), "H5Tcopy"), H5Tclose};
-    data = real;
-  } else {
-    const auto& text = std::get<std::string>(value);
-    type = {check(H5Tcopy(H5T_C_S1), "H5Tcopy"), H5Tclose};
-    check(H5Tset_size(type.get(), std::max<std::size_t>(text.size(), 1)), "H5Tset_size");
-    check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "H5Tset_strpad");
-    check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "H5Tset_cset");
-    data = text.data();
-  }
+  if (const auto* text = std::get_if<std::string>(&value))
+    return write_text_attribute(file, where, name.c_str(), *text, ExitCode::internal);
+  const auto* whole = std::get_if<std::int64_t>(&value);
+  const hid_t type = whole != nullptr ? H5T_STD_I64LE : H5T_IEEE_F64LE;
+  const void* data = whole != nullptr ? static_cast<const void*>(whole) : &std::get<double>(value);
   const Hdf5Handle space(check(H5Screate(H5S_SCALAR), "H5Screate"), H5Sclose);
   const Hdf5Handle attribute(
-      check(H5Acreate2(file, name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), "H5Acreate2"),
+      check(H5Acreate2(file, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT), "H5Acreate2"),
       H5Aclose);
-  check(H5Awrite(attribute.get(), type.get(), data), "H5Awrite");
+  check(H5Awrite(attribute.get(), type, data), "H5Awrite");
 }
 
 Hdf5Handle make_file_in_memory() {

@@ -38,18 +38,19 @@ std::string read_text_attribute(hid_t file, const std::string& path, const char*
   return text;
 }
 
-void write_text_attribute(hid_t file, const std::string& where, const char* name, const std::string& text) {
+void write_text_attribute(hid_t file, const std::string& where, const char* name, const std::string& text,
+                          ExitCode code) {
   const Hdf5Lock lock;
-  const Hdf5Handle type(MOTLEY_HDF5(where, ExitCode::input, H5Tcopy(H5T_C_S1)), H5Tclose);
-  MOTLEY_HDF5(where, ExitCode::input, H5Tset_size(type.get(), std::max<std::size_t>(text.size(), 1)));
-  MOTLEY_HDF5(where, ExitCode::input, H5Tset_strpad(type.get(), H5T_STR_NULLPAD));
-  MOTLEY_HDF5(where, ExitCode::input, H5Tset_cset(type.get(), H5T_CSET_UTF8));
-  const Hdf5Handle space(MOTLEY_HDF5(where, ExitCode::input, H5Screate(H5S_SCALAR)), H5Sclose);
+  const Hdf5Handle type(MOTLEY_HDF5(where, code, H5Tcopy(H5T_C_S1)), H5Tclose);
+  MOTLEY_HDF5(where, code, H5Tset_size(type.get(), std::max<std::size_t>(text.size(), 1)));
+  MOTLEY_HDF5(where, code, H5Tset_strpad(type.get(), H5T_STR_NULLPAD));
+  MOTLEY_HDF5(where, code, H5Tset_cset(type.get(), H5T_CSET_UTF8));
+  const Hdf5Handle space(MOTLEY_HDF5(where, code, H5Screate(H5S_SCALAR)), H5Sclose);
   const Hdf5Handle attribute(
-      MOTLEY_HDF5(where, ExitCode::input,
+      MOTLEY_HDF5(where, code,
                   H5Acreate2(file, name, type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT)),
       H5Aclose);
-  MOTLEY_HDF5(where, ExitCode::input, H5Awrite(attribute.get(), type.get(), text.data()));
+  MOTLEY_HDF5(where, code, H5Awrite(attribute.get(), type.get(), text.data()));
 }
 
 }  // namespace motley::io

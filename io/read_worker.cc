@@ -20,13 +20,14 @@ constexpr std::size_t outstanding_limit = 2;
 
 }  // namespace
 
-ReadWorker::ReadWorker(const RowSource& source, int rank)
+ReadWorker::ReadWorker(const RowSource& source, MPI_Comm comm)
     : source_(source),
-      rank_(rank),
       out_of_memory_(ExitCode::device,
                      fmt::format("reading {}: the memory of this machine ran out", source.path)),
       unknown_failure_(ExitCode::internal,
-                       fmt::format("reading {}: something was thrown that is no exception", source.path)) {}
+                       fmt::format("reading {}: something was thrown that is no exception", source.path)) {
+  MPI_Comm_rank(comm, &rank_);
+}
 
 void ReadWorker::run() noexcept {
   std::exception_ptr open_failure;

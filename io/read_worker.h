@@ -5,6 +5,8 @@
 // a file system hangs, can be left behind without taking its memory away.
 #pragma once
 
+#include <mpi.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -25,7 +27,8 @@ namespace motley::io {
 
 class ReadWorker {
  public:
-  ReadWorker(const RowSource& source, int rank);
+  // `comm` says which rank this is; the base does not communicate.
+  ReadWorker(const RowSource& source, MPI_Comm comm);
   virtual ~ReadWorker() = default;
   ReadWorker(const ReadWorker&) = delete;
   ReadWorker& operator=(const ReadWorker&) = delete;
@@ -72,7 +75,7 @@ class ReadWorker {
   void set_doing(const char* what) { doing_ = what; }
 
   const RowSource source_;
-  const int rank_;
+  int rank_ = 0;
   bool lost_ = false;  // the other ranks can no longer be talked to; used by the thread alone
   std::atomic<bool> give_up_ = false;
 

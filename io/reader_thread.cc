@@ -9,16 +9,10 @@
 namespace motley::io {
 namespace {
 
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-
 }  // namespace
 
 ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
-    : ReadWorker(source, rank_in(parent)), parent_(parent) {
+    : ReadWorker(source, parent), parent_(parent) {
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);

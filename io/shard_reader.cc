@@ -25,8 +25,8 @@ std::uint64_t largest_block(const RowSource& source) {
 
 class ShardWorker final : public ReadWorker {
  public:
-  ShardWorker(const RowSource& source, int rank, std::uint64_t cache_rows)
-      : ReadWorker(source, rank),
+  ShardWorker(const RowSource& source, MPI_Comm comm, std::uint64_t cache_rows)
+      : ReadWorker(source, comm),
         cache_bytes_limit_((cache_rows + largest_block(source)) * source.bert.value().row_bytes()) {}
 
  private:
@@ -181,15 +181,9 @@ BertShardFile& ShardWorker::open_shard(std::size_t shard) {
   return *files_.front().file;
 }
 
-int rank_in(MPI_Comm comm) {
-  int rank = 0;
-  MPI_Comm_rank(comm, &rank);
-  return rank;
-}
-
 }  // namespace
 
 ShardReader::ShardReader(const RowSource& source, MPI_Comm comm, double timeout_s, std::uint64_t cache_rows)
-    : owner_(std::make_shared<ShardWorker>(source, rank_in(comm), cache_rows), timeout_s) {}
+    : owner_(std::make_shared<ShardWorker>(source, comm, cache_rows), timeout_s) {}
 
 }  // namespace motley::io

@@ -45,7 +45,7 @@ inline std::int64_t bert_value(std::string_view member, std::uint64_t row, std::
 inline void write_shard(const std::string& path, const ShardForm& form) {
   Hdf5File file(path);
   if (!form.vocab_xxh3.empty())
-    io::write_text_attribute(file.id(), path, io::vocabulary_attribute, form.vocab_xxh3);
+    io::write_text_attribute(file.id(), path, io::vocabulary_attribute, form.vocab_xxh3, ExitCode::internal);
   io::BertLayout layout{static_cast<std::int64_t>(form.tokens), static_cast<std::int64_t>(form.predictions)};
   for (const io::BertMember& member : io::members_of(layout)) {
     const std::string name(member.name);

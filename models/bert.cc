@@ -99,14 +99,20 @@ void Bert::encode(const Pass& pass, const BertBatch& batch) {
   }
 }
 
+void Bert::run_heads(const Pass& pass, const BertBatch& batch, const BertLossWeights& weights, View rows,
+                     View sums, View gradient) {
+  masked_->run(pass, batch.masked, rows, view_of(sums.as<double>(), Shape{4}), gradient,
+               static_cast<float>(weights.masked));
+  next_sentence_->run(pass, batch.next_sentence, rows, view_of(sums.as<double>() + 4, Shape{4}), gradient,
+                      static_cast<float>(weights.next_sentence));
+}
+
 void Bert::evaluate(const Pass& pass, const BertBatch& batch, View sums) {
   encode(pass, batch);
   const TokenMask tokens = tokens_of(batch);
   const View rows =
       output(layers_.size(), tokens).reshaped(Shape{tokens.n * tokens.seq, config_.hidden_size});
-  const View sums2{sums.as<double>() + 4, DType::f64, Shape{4}};
-  masked_->run(pass, batch.masked, rows, view_of(sums.as<double>(), Shape{4}), {}, 0);
-  next_sentence_->run(pass, batch.next_sentence, rows, sums2, {}, 0);
+  run_heads(pass, batch, {}, rows, sums, {});
 }
 
 void Bert::train(const Pass& pass, const BertBatch& batch, const BertLossWeights& weights, View sums,
@@ -121,11 +127,7 @@ void Bert::train(const Pass& pass, const BertBatch& batch, const BertLossWeights
   };
 
   pass.backend.fill_zero(gradient);
-  masked_->run(pass, batch.masked, last.reshaped(by_row), view_of(sums.as<double>(), Shape{4}),
-               gradient.reshaped(by_row), static_cast<float>(weights.masked));
-  next_sentence_->run(pass, batch.next_sentence, last.reshaped(by_row),
-                      view_of(sums.as<double>() + 4, Shape{4}), gradient.reshaped(by_row),
-                      static_cast<float>(weights.next_sentence));
+  run_heads(pass, batch, weights, last.reshaped(by_row), sums, gradient.reshaped(by_row));
   finished(next_sentence_->gradients_finished());
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const View input = output(i, tokens);

@@ -70,6 +70,9 @@ class Bert {
     return states_.size() == 1 ? states_.front() : states_.at(layer);
   }
   void encode(const Pass& pass, const BertBatch& batch);
+  // Both heads on the encoder's output, rows [n * seq, hidden]; without `gradient` they only judge.
+  void run_heads(const Pass& pass, const BertBatch& batch, const BertLossWeights& weights, View rows,
+                 View sums, View gradient);
   void embed(const Pass& pass, const BertBatch& batch);
   void embed_backward(const Pass& pass, const BertBatch& batch, View gradient);
 

@@ -275,6 +275,24 @@ void backward_head(const Sizes& s, const Place& place, const Drop& drop, const T
   store_rows(dv, s.seq, s.dim, 1.0f, dqkv + place.qkv(s, 2), s.tokens_stride());
 }
 
+// Calls body(place, workspace) for every head of every sample, each with memory for `floats` of its thread's.
+template <class Body>
+void for_each_head(const char* operation, const Sizes& s, int threads, std::byte* memory, std::int64_t floats,
+                   const Body& body) {
+  const std::size_t room = static_cast<std::size_t>(floats) * sizeof(float);
+  std::atomic<dnnl_status_t> failure{dnnl_success};
+  const onednn::ThreadScope scope(1);  // of each product
+  parallel_for_threads(threads, s.n * s.heads, [&](std::int64_t index, int thread) {
+    body(Place{index / s.heads, index % s.heads},
+         Workspace(memory + room * static_cast<std::size_t>(thread), failure));
+  });
+  onednn::check(operation, failure);
+}
+
+std::size_t scratch_bytes(std::int64_t floats, int threads) {
+  return static_cast<std::size_t>(floats) * sizeof(float) * static_cast<std::size_t>(threads);
+}
+
 }  // namespace
 
 void CpuBackend::attention_forward(const Attention& attention, ConstView qkv, ConstView key_mask,
@@ -282,23 +300,18 @@ void CpuBackend::attention_forward(const Attention& attention, ConstView qkv, Co
   constexpr auto name = "attention_forward";
   const Sizes s = sizes_of(name, attention, qkv, key_mask, context, log_sum_exp);
   const Drop drop{attention, drop_rule(name, attention.dropout), s.seq};
-  const std::size_t room = static_cast<std::size_t>(forward_floats(s)) * sizeof(float);
-  std::byte* memory = scratch(room * static_cast<std::size_t>(threads()));
+  const std::int64_t floats = forward_floats(s);
+  std::byte* memory = scratch(scratch_bytes(floats, threads()));
   const std::uint8_t* mask = key_mask.as<std::uint8_t>();
-  std::atomic<dnnl_status_t> failure{dnnl_success};
-  const onednn::ThreadScope scope(1);  // of each product
   with_element_type(name, "qkv", qkv, [&](auto type) {
     using T = decltype(type);
     const T* in = qkv.as<T>();
     T* out = context.as<T>();
-    parallel_for_threads(threads(), s.n * s.heads, [&](std::int64_t index, int thread) {
-      const Place place{index / s.heads, index % s.heads};
+    for_each_head(name, s, threads(), memory, floats, [&](const Place& place, Workspace work) {
       forward_head(s, place, drop, in, mask + place.sample * s.seq, out + place.context(s),
-                   log_sum_exp.as<float>() + place.rows(s),
-                   Workspace(memory + room * static_cast<std::size_t>(thread), failure));
+                   log_sum_exp.as<float>() + place.rows(s), work);
     });
   });
-  onednn::check(name, failure);
 }
 
 void CpuBackend::attention_backward(const Attention& attention, ConstView qkv, ConstView key_mask,
@@ -308,24 +321,19 @@ void CpuBackend::attention_backward(const Attention& attention, ConstView qkv, C
   check_view(name, "dcontext", dcontext, qkv.dtype, context.shape);
   check_view(name, "dqkv", dqkv, qkv.dtype, qkv.shape);
   const Drop drop{attention, drop_rule(name, attention.dropout), s.seq};
-  const std::size_t room = static_cast<std::size_t>(backward_floats(s)) * sizeof(float);
-  std::byte* memory = scratch(room * static_cast<std::size_t>(threads()));
+  const std::int64_t floats = backward_floats(s);
+  std::byte* memory = scratch(scratch_bytes(floats, threads()));
   const std::uint8_t* mask = key_mask.as<std::uint8_t>();
-  std::atomic<dnnl_status_t> failure{dnnl_success};
-  const onednn::ThreadScope scope(1);  // of each product
   with_element_type(name, "qkv", qkv, [&](auto type) {
     using T = decltype(type);
     const T* in = qkv.as<T>();
     const T* gradient = dcontext.as<T>();
     T* out = dqkv.as<T>();
-    parallel_for_threads(threads(), s.n * s.heads, [&](std::int64_t index, int thread) {
-      const Place place{index / s.heads, index % s.heads};
+    for_each_head(name, s, threads(), memory, floats, [&](const Place& place, Workspace work) {
       backward_head(s, place, drop, in, mask + place.sample * s.seq, log_sum_exp.as<float>() + place.rows(s),
-                    gradient + place.context(s), out,
-                    Workspace(memory + room * static_cast<std::size_t>(thread), failure));
+                    gradient + place.context(s), out, work);
     });
   });
-  onednn::check(name, failure);
 }
 
 }  // namespace motley

@@ -11,16 +11,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "clocks.h"
 #include "comm/mpi.h"
 #include "core/descriptor.h"
 #include "core/error.h"
@@ -42,16 +41,8 @@ constexpr int steps_per_window = 16;
 constexpr io::BertLimits limits{30522, 2, 512};
 const io::BertLayout layout{128, 20, DType::u16};
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Processor time of all threads of this process, to tell work from waiting on a machine that others use too.
-double cpu_s() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
+using bench::cpu_s;
+using bench::now_s;
 
 // What reading took on this rank; wall time becomes that of the slowest rank.
 struct Took {

@@ -4,15 +4,14 @@
 // most memory held. tests/bench/bert_step.py drives it beside PyTorch. Between lines it sleeps.
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <time.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <string>
 
+#include "clocks.h"
 #include "models/bert.h"
 #include "models/bert_batch.h"
 #include "train/optimizer.h"
@@ -20,13 +19,6 @@
 namespace {
 
 using namespace motley;  // NOLINT: a program of one file
-
-// Processor time of the process: on one thread, what a step would take on a machine that does nothing else.
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 long peak_mib() {
   rusage usage{};
@@ -112,11 +104,11 @@ int main(int argc, char** argv) {
       made = wanted;
     }
     double loss = 0;
-    const auto start = std::chrono::steady_clock::now();
-    const double cpu_start = cpu_seconds();
+    const double start = bench::now_s();
+    const double cpu_start = bench::cpu_s();
     for (std::int64_t i = 0; i < count; ++i) loss = bench->step();
-    const double cpu = cpu_seconds() - cpu_start;
-    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double cpu = bench::cpu_s() - cpu_start;
+    const double all = bench::now_s() - start;
     const auto per_step = [&](double seconds) { return 1e3 * seconds / static_cast<double>(count); };
     fmt::print("{{\"ms\": {:.2f}, \"cpu_ms\": {:.2f}, \"loss\": {:.5f}, \"peak_mib\": {}}}\n", per_step(all),
                per_step(cpu), loss, peak_mib());

@@ -10,15 +10,14 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "clocks.h"
 #include "comm/mpi.h"
 #include "core/error.h"
 #include "core/permutation.h"
@@ -34,16 +33,8 @@ constexpr std::uint64_t row_bytes = height * width;
 constexpr int windows = 30, warm_up_windows = 3;
 constexpr int steps_per_window = 16;
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Processor time of all threads of this process, to tell work from waiting on a machine that others use too.
-double cpu_s() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
+using bench::cpu_s;
+using bench::now_s;
 
 // Wall and processor time, summed over windows.
 class Stopwatch {

@@ -74,8 +74,8 @@ def adamw(model):
                              lr=LR, betas=BETAS, eps=EPS).step
 
 
-def hetseq_adam(model):
-    """HetSeq's optim.Adam: decay off all weights, eps beside the uncorrected root; a large eps tells it from PyTorch's."""
+def with_moments(model, update):
+    """A step that brings both moments of each gradient up to date and calls update(name, parameter, m, v, count)."""
     state = {n: (torch.zeros_like(p), torch.zeros_like(p)) for n, p in named(model).items()}
     count = 0
 
@@ -87,31 +87,28 @@ def hetseq_adam(model):
             m, v = state[name]
             m.mul_(BETAS[0]).add_((1 - BETAS[0]) * p.grad)
             v.mul_(BETAS[1]).add_((1 - BETAS[1]) * p.grad ** 2)
-            rate = LR * (1 - BETAS[1] ** count) ** 0.5 / (1 - BETAS[0] ** count)
-            p.mul_(1 - DECAY * LR)
-            p.sub_(rate * m / (v.sqrt() + HETSEQ_EPS))
+            update(name, p, m, v, count)
     return step
+
+
+def hetseq_adam(model):
+    """HetSeq's optim.Adam: decay off all weights, eps beside the uncorrected root; a large eps tells it from PyTorch's."""
+    def update(name, p, m, v, count):
+        rate = LR * (1 - BETAS[1] ** count) ** 0.5 / (1 - BETAS[0] ** count)
+        p.mul_(1 - DECAY * LR)
+        p.sub_(rate * m / (v.sqrt() + HETSEQ_EPS))
+    return with_moments(model, update)
 
 
 def lamb(model, decay=DECAY):
-    state = {n: (torch.zeros_like(p), torch.zeros_like(p)) for n, p in named(model).items()}
-    count = 0
-
-    @torch.no_grad()
-    def step():
-        nonlocal count
-        count += 1
-        for name, p in named(model).items():
-            m, v = state[name]
-            m.mul_(BETAS[0]).add_((1 - BETAS[0]) * p.grad)
-            v.mul_(BETAS[1]).add_((1 - BETAS[1]) * p.grad ** 2)
-            update = m / (1 - BETAS[0] ** count) / ((v / (1 - BETAS[1] ** count)).sqrt() + EPS)
-            ratio = 1.0
-            if decays(name):
-                update = update + decay * p
-                ratio = float(p.norm() / update.norm()) if p.norm() > 0 and update.norm() > 0 else 1.0
-            p.sub_(LR * ratio * update)
-    return step
+    def update(name, p, m, v, count):
+        direction = m / (1 - BETAS[0] ** count) / ((v / (1 - BETAS[1] ** count)).sqrt() + EPS)
+        ratio = 1.0
+        if decays(name):
+            direction = direction + decay * p
+            ratio = float(p.norm() / direction.norm()) if p.norm() > 0 and direction.norm() > 0 else 1.0
+        p.sub_(LR * ratio * direction)
+    return with_moments(model, update)
 
 
 def train(start, batch, optimizer):

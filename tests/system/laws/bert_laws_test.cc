@@ -222,15 +222,7 @@ TEST_F(BertLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stop
     const Trace uninterrupted = train(3, whole);
     const Trace before = train(3, first);
     const Trace after = train(3, second);
-    if (world_.rank() < 3) {
-      std::vector<double> expected = uninterrupted.losses;
-      EXPECT_EQ(expected.size(), static_cast<std::size_t>(steps));
-      expected.erase(expected.begin(),
-                     expected.begin() + std::min<std::ptrdiff_t>(tested.stop, std::ssize(expected)));
-      EXPECT_EQ(after.losses, expected) << name;
-      EXPECT_TRUE(same_bits(after.parameters, uninterrupted.parameters)) << name;
-      EXPECT_FALSE(same_bits(before.parameters, uninterrupted.parameters)) << name;
-    }
+    if (world_.rank() < 3) expect_continued(uninterrupted, before, after, steps, tested.stop, name);
     if (!all_well()) return;
   }
 }

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +23,21 @@ struct Trace {
   double first_count = 0;
   std::vector<float> parameters;  // in the end
 };
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Law 4: a run of `steps` that was stopped after `stop` and continued has the bits of the one that was not.
+inline void expect_continued(const Trace& uninterrupted, const Trace& before, const Trace& after,
+                             std::int64_t steps, std::int64_t stop, const std::string& what) {
+  std::vector<double> expected = uninterrupted.losses;
+  EXPECT_EQ(expected.size(), static_cast<std::size_t>(steps)) << what;
+  expected.erase(expected.begin(), expected.begin() + std::min<std::ptrdiff_t>(stop, std::ssize(expected)));
+  EXPECT_EQ(after.losses, expected) << what;
+  EXPECT_TRUE(same_bits(after.parameters, uninterrupted.parameters)) << what;
+  EXPECT_FALSE(same_bits(before.parameters, uninterrupted.parameters)) << what;
+}
 
 class Worlds : public ::testing::Test {
  protected:
@@ -71,10 +88,6 @@ class Worlds : public ::testing::Test {
   std::unique_ptr<test::TemporaryDirectory> directory_;  // rank 0
   std::string path_;
 };
-
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0, norm = 0;

@@ -6,11 +6,14 @@
 #include <filesystem>
 
 #include "core/files.h"
+#include "support/expect_failure.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 
 namespace motley {
 namespace {
+
+using test::expect_failure;
 
 namespace fs = std::filesystem;
 
@@ -42,22 +45,6 @@ void write_h5(const fs::path& path, const Wrong& wrong) {
 
 class BadInput : public ::testing::Test {
  protected:
-  // One sentence on standard error, all ranks end with `code`, and the words are in the sentence.
-  void expect_failure(const test::MpiRun& run, int code, const std::vector<std::string>& words) {
-    EXPECT_EQ(run.job.exit_code, code) << run.job.err;
-    for (std::size_t rank = 0; rank < run.exit_codes.size(); ++rank) {
-      EXPECT_EQ(run.exit_codes[rank], code) << "rank " << rank << "\n" << run.job.err;
-    }
-    std::size_t errors = 0;
-    for (std::size_t at = run.job.err.find("error: "); at != std::string::npos;
-         at = run.job.err.find("error: ", at + 1)) {
-      ++errors;
-    }
-    EXPECT_EQ(errors, 1u) << run.job.err;
-    for (const std::string& word : words)
-      EXPECT_NE(run.job.err.find(word), std::string::npos) << word << "\n" << run.job.err;
-  }
-
   test::MpiRun train(int ranks, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {
         "train",        "--task", "mnist",          "--data", data.string(), "--save-dir", saved.string(),

@@ -9,12 +9,15 @@
 
 #include "io/hdf5.h"
 #include "support/bert_shards.h"
+#include "support/expect_failure.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 #include "unit/io/test_files.h"
 
 namespace motley {
 namespace {
+
+using test::expect_failure;
 
 namespace fs = std::filesystem;
 
@@ -42,16 +45,6 @@ class BertProgram : public ::testing::Test {
     }
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
-  }
-
-  void expect_failure(const test::MpiRun& run, int code, const std::vector<std::string>& words) const {
-    EXPECT_EQ(run.job.exit_code, code) << run.job.err;
-    for (const int rank_code : run.exit_codes) EXPECT_EQ(rank_code, code) << run.job.err;
-    const std::size_t first = run.job.err.find("error: ");
-    EXPECT_NE(first, std::string::npos) << run.job.err;
-    EXPECT_EQ(run.job.err.find("error: ", first + 1), std::string::npos) << run.job.err;
-    for (const std::string& word : words)
-      EXPECT_NE(run.job.err.find(word), std::string::npos) << word << "\n" << run.job.err;
   }
 
   // Changes one number of a data set of a shard.

@@ -14,6 +14,7 @@
 
 #include "core/files.h"
 #include "core/philox.h"
+#include "support/expect_failure.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 
@@ -87,19 +88,9 @@ class DataBert : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return test::run_motley(ranks, arguments, timeout_s);
   }
-  // One sentence, the code on every rank, and no output.
+  // Besides what all commands do: no output.
   void expect_failure(const test::MpiRun& run, int code, const std::vector<std::string>& words) {
-    EXPECT_EQ(run.job.exit_code, code) << run.job.err;
-    for (const int rank_code : run.exit_codes) EXPECT_EQ(rank_code, code) << run.job.err;
-    std::size_t errors = 0;
-    for (std::size_t at = run.job.err.find("error: "); at != std::string::npos;
-         at = run.job.err.find("error: ", at + 1)) {
-      ++errors;
-    }
-    EXPECT_EQ(errors, 1U) << run.job.err;
-    for (const std::string& word : words) {
-      EXPECT_NE(run.job.err.find(word), std::string::npos) << word << "\n" << run.job.err;
-    }
+    test::expect_failure(run, code, words);
     EXPECT_TRUE(fs::is_empty(out.parent_path())) << "a command that failed left " << out;
   }
 

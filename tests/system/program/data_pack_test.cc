@@ -6,6 +6,7 @@
 
 #include "core/files.h"
 #include "io/bert_set.h"
+#include "support/expect_failure.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 #include "unit/io/bert_files.h"
@@ -28,15 +29,9 @@ class DataPack : public ::testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return test::run_motley(ranks, arguments);
   }
-  // One sentence with these words, the same exit code on all ranks, and no file, whole or not.
+  // Besides what all commands do: no file, whole or not.
   void expect_failure(const test::MpiRun& run, int code, const std::vector<std::string>& words) const {
-    for (std::size_t rank = 0; rank < run.exit_codes.size(); ++rank)
-      EXPECT_EQ(run.exit_codes[rank], code) << "rank " << rank << "\n" << run.job.err;
-    const std::size_t first = run.job.err.find("error: ");
-    EXPECT_NE(first, std::string::npos) << run.job.err;
-    EXPECT_EQ(run.job.err.find("error: ", first + 1), std::string::npos) << run.job.err;
-    for (const std::string& word : words)
-      EXPECT_NE(run.job.err.find(word), std::string::npos) << word << run.job.err;
+    test::expect_failure(run, code, words);
     EXPECT_TRUE(fs::is_empty(out.parent_path()))
         << "something was left: " << *fs::directory_iterator(out.parent_path());
   }

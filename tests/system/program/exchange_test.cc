@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "support/expect_failure.h"
 #include "support/hf_directory.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
@@ -15,6 +16,8 @@
 
 namespace motley {
 namespace {
+
+using test::expect_failure;
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -66,17 +69,6 @@ class ExchangeProgram : public ::testing::Test {
     return list;
   }
   json trainer(const std::string& run) { return json::parse(bytes_of(at / run / "latest" / "trainer.json")); }
-
-  // One sentence, with the words in it, and the code on every rank.
-  void expect_failure(const test::MpiRun& run, int code, const Words& words) {
-    EXPECT_EQ(run.job.exit_code, code) << run.job.err;
-    for (const int rank_code : run.exit_codes) EXPECT_EQ(rank_code, code) << run.job.err;
-    const std::size_t first = run.job.err.find("error: ");
-    ASSERT_NE(first, std::string::npos) << run.job.err;
-    EXPECT_EQ(run.job.err.find("error: ", first + 1), std::string::npos) << run.job.err;
-    for (const std::string& word : words)
-      EXPECT_NE(run.job.err.find(word), std::string::npos) << word << "\n" << run.job.err;
-  }
 
   test::TemporaryDirectory directory;
   fs::path at = directory.path();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "io/bert_set.h"
 #include "io/bert_values.h"
 #include "io/dataset_info.h"
@@ -25,15 +26,6 @@ constexpr std::size_t classes_shown_at_most = 100;
 // A few bytes of HDF5 can claim 2^63 rows.
 constexpr std::uint64_t rows_read_at_most = 100'000'000;
 constexpr std::uint64_t records_read_at_most = 1'000'000;
-
-std::string in_units(std::uint64_t bytes) {
-  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  if (bytes < 1024) return fmt::format("{} bytes", bytes);
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  return fmt::format("{:.1f} {}", value, units[unit]);
-}
 
 // " among the first 100000000 samples" when that is not all of them.
 std::string among_the_first(std::uint64_t rows, const char* what) {

@@ -33,7 +33,7 @@ struct DeviceInfo {
   std::string name;          // the processor's or card's own name
   int threads = 1;           // OpenMP threads (cpu)
   bool bf16_native = false;  // multiplies bfloat16 faster than float32; otherwise it saves memory only
-  std::size_t memory_limit_bytes = 0;  // what allocate() may hand out in total
+  std::size_t memory_limit_bytes = 0;  // what allocate() may hand out in total, as it is now
 };
 
 // Applied to the output of conv2d_forward (none and relu) and linear_forward. NaN stays NaN: a run that
@@ -117,14 +117,28 @@ class Backend {
   virtual const DeviceInfo& device() const = 0;
 
   // --- Memory --------------------------------------------------------------------------------------------
-  // 64-byte aligned device memory. Throws Error(device) when the limit is reached; see Buffer for RAII.
+  // 64-byte aligned device memory. Throws OutOfMemory when the limit is reached or the device has no more;
+  // see Buffer for RAII.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* pointer, std::size_t bytes) noexcept = 0;
   virtual std::size_t allocated_bytes() const = 0;
+  // What allocate() may hand out in total from now on. It may be less than is in use: allocate() then fails
+  // until enough was released.
+  virtual void set_memory_limit(std::size_t bytes) = 0;
+  // Operations may take working memory, which counts as allocated and is kept for those that follow. They
+  // throw OutOfMemory when there is none, and have then written anything or nothing. This gives back what is
+  // kept.
+  virtual void release_scratch() = 0;
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;  // synchronizes
   virtual void fill_zero(View x) = 0;
   virtual void synchronize() = 0;
+
+  // --- Time ----------------------------------------------------------------------------------------------
+  // A point in the order of operations, for seconds_between(), which may be asked after synchronize(): the
+  // time from when the device came to `from` until it came to `to`.
+  virtual std::int64_t mark() = 0;
+  virtual double seconds_between(std::int64_t from, std::int64_t to) = 0;
 
   // --- Input ---------------------------------------------------------------------------------------------
   // y[n,h,w,c] = (x[n,h,w,c] / 255 - mean[c]) / deviation[c]; x uint8, y float32.
@@ -222,6 +236,8 @@ class Backend {
   // sum (float64[1]) = sum of squares of x, accumulated in float64 in a fixed order that does not depend on
   // the number of threads.
   virtual void sum_squares(ConstView x, View sum) = 0;
+  // x *= factor, rounded once.
+  virtual void scale(double factor, View x) = 0;
   // Turns a summed gradient into the step's: out (float32[2]) = {scale, norm} with
   //   norm  = sqrt(sum_squares) / count, scale = (1 / count) * min(1, clip_norm / (norm + 1e-6))
   // clip_norm <= 0: no clipping. count (float64[1]) = 0 gives scale 0 and norm 0.
@@ -240,7 +256,11 @@ class Backend {
 };
 
 // The CPU backend: oneDNN for convolution and matrix products, OpenMP loops for the rest. `threads` is the
-// OpenMP thread count of this rank; memory_limit_bytes = 0 means the machine's memory.
+// OpenMP thread count of this rank; memory_limit_bytes = 0 means machine_memory_bytes().
 std::unique_ptr<Backend> make_cpu_backend(int threads, std::size_t memory_limit_bytes = 0);
+
+// The memory of this machine, or less where the control groups of this process (a container's or a batch
+// job's) allow less.
+std::size_t machine_memory_bytes();
 
 }  // namespace motley

@@ -32,4 +32,9 @@ View Buffer::view(DType dtype, const Shape& shape, std::size_t offset) const {
   return result;
 }
 
+Buffer BufferSource::take(std::size_t bytes) {
+  bytes_ += bytes;
+  return backend_ == nullptr ? Buffer() : Buffer(*backend_, bytes);
+}
+
 }  // namespace motley

@@ -30,4 +30,20 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
+// Hands out the buffers of something that needs several, and counts their bytes. Without a backend they are
+// empty: what a network would take is known without taking it, by the code that takes it.
+class BufferSource {
+ public:
+  BufferSource() = default;
+  explicit BufferSource(Backend& backend) : backend_(&backend) {}
+
+  Buffer take(std::size_t bytes);
+  // Of all buffers so far.
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Backend* backend_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 }  // namespace motley

@@ -1,10 +1,10 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <unistd.h>
-
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "kernels/cpu/onednn.h"
@@ -18,13 +18,6 @@ constexpr std::int64_t memory_block = 1 << 20;  // bytes per block of a parallel
 
 std::size_t round_up(std::size_t bytes) {
   return (bytes + alignment - 1) / alignment * alignment;
-}
-
-std::size_t machine_memory_bytes() {
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = ::sysconf(_SC_PAGESIZE);
-  MOTLEY_CHECK(pages > 0 && page_bytes > 0);
-  return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page_bytes);
 }
 
 std::string processor_name() {
@@ -50,15 +43,14 @@ CpuBackend::CpuBackend(int threads, std::size_t memory_limit_bytes) {
 void* CpuBackend::allocate(std::size_t bytes) {
   const std::size_t in_use = allocated_.fetch_add(bytes);
   const std::size_t limit = device_.memory_limit_bytes;
-  void* pointer = nullptr;
-  if (bytes <= limit && in_use <= limit - bytes) pointer = std::aligned_alloc(alignment, round_up(bytes));
-  if (pointer == nullptr) {
-    allocated_.fetch_sub(bytes);
-    fail(ExitCode::device,
-         "out of memory on the CPU: {} bytes were asked for, {} are in use, and the limit is {} bytes", bytes,
-         in_use, limit);
-  }
-  return pointer;
+  const bool allowed = bytes <= limit && in_use <= limit - bytes;
+  const bool possible = bytes <= std::numeric_limits<std::size_t>::max() - alignment;
+  void* const pointer = allowed && possible ? std::aligned_alloc(alignment, round_up(bytes)) : nullptr;
+  if (pointer != nullptr) return pointer;
+  allocated_.fetch_sub(bytes);
+  throw OutOfMemory(
+      fmt::format("out of memory on the CPU: {} bytes were asked for, {} are in use, and {}", bytes, in_use,
+                  allowed ? "the system has no more" : fmt::format("the limit is {} bytes", limit)));
 }
 
 void CpuBackend::release(void* pointer, std::size_t bytes) noexcept {
@@ -81,6 +73,15 @@ void CpuBackend::fill_zero(View x) {
                   [&](std::int64_t begin, std::int64_t end) {
                     std::memset(bytes + begin, 0, static_cast<std::size_t>(end - begin));
                   });
+}
+
+std::int64_t CpuBackend::mark() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+double CpuBackend::seconds_between(std::int64_t from, std::int64_t to) {
+  return 1e-9 * static_cast<double>(to - from);
 }
 
 std::byte* CpuBackend::scratch(std::size_t bytes) {

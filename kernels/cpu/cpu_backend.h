@@ -30,10 +30,14 @@ class CpuBackend final : public Backend {
   void* allocate(std::size_t bytes) override;
   void release(void* pointer, std::size_t bytes) noexcept override;
   std::size_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
+  void set_memory_limit(std::size_t bytes) override { device_.memory_limit_bytes = bytes; }
+  void release_scratch() override { scratch_ = Buffer(); }
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void fill_zero(View x) override;
   void synchronize() override {}  // operations finish before they return
+  std::int64_t mark() override;   // nanoseconds of the steady clock
+  double seconds_between(std::int64_t from, std::int64_t to) override;
 
   void normalize_images(ConstView x, std::span<const float> host_mean, std::span<const float> host_deviation,
                         View y) override;
@@ -79,6 +83,7 @@ class CpuBackend final : public Backend {
   void cast(ConstView x, View y) override;
 
   void sum_squares(ConstView x, View sum) override;
+  void scale(double factor, View x) override;
   void gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) override;
   void sgd_step(const SgdOptions& options, ConstView grad, ConstView scale, View param,
                 View momentum) override;

@@ -40,16 +40,16 @@ auto call(const char* operation, int threads, const Body& body) {
   try {
     return body();
   } catch (const dnnl::error& error) {
-    const bool memory = error.status == dnnl_out_of_memory;
-    fail(memory ? ExitCode::device : ExitCode::internal, "{}: oneDNN failed: {}", operation, error.what());
+    if (error.status == dnnl_out_of_memory)
+      throw OutOfMemory(fmt::format("{}: oneDNN found no memory: {}", operation, error.what()));
+    fail(ExitCode::internal, "{}: oneDNN failed: {}", operation, error.what());
   }
 }
 
 inline void check(const char* operation, dnnl_status_t status) {
-  if (status != dnnl_success) {
-    fail(status == dnnl_out_of_memory ? ExitCode::device : ExitCode::internal,
-         "{}: oneDNN failed with status {}", operation, static_cast<int>(status));
-  }
+  if (status == dnnl_out_of_memory) throw OutOfMemory(fmt::format("{}: oneDNN found no memory", operation));
+  if (status != dnnl_success)
+    fail(ExitCode::internal, "{}: oneDNN failed with status {}", operation, static_cast<int>(status));
 }
 
 inline dnnl::memory bind(const Desc& desc, const void* data) {

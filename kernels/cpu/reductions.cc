@@ -35,6 +35,16 @@ void CpuBackend::sum_squares(ConstView x, View sum) {
   *sum.as<double>() = total;
 }
 
+void CpuBackend::scale(double factor, View x) {
+  check_dtype("scale", "x", x, DType::f32);
+  auto* values = x.as<float>();
+  parallel_blocks(threads(), x.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i)
+      values[i] = static_cast<float>(factor * static_cast<double>(values[i]));
+  });
+}
+
 void CpuBackend::gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) {
   constexpr auto name = "gradient_scale";
   check_length(name, "sum_squares", sum_squares, DType::f64, 1);

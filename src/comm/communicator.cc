@@ -206,6 +206,29 @@ std::vector<double> Communicator::all_gather(std::span<const double> values, con
   return gathered;
 }
 
+std::vector<double> Communicator::gather(std::span<const double> values, int root, const char* what) const {
+  MOTLEY_CHECK(root >= 0 && root < size_);
+  if (size_ == 1) return {values.begin(), values.end()};
+  const std::size_t on_root = rank_ == root ? static_cast<std::size_t>(size_) : 0;
+  const std::size_t most =
+      std::max<std::size_t>(1, message_bytes_ / sizeof(double) / static_cast<std::size_t>(size_));
+  std::vector<double> gathered(on_root * values.size());
+  for (std::size_t first = 0; first < values.size(); first += most) {
+    const std::size_t count = std::min(most, values.size() - first);
+    const auto part = values.subspan(first, count);
+    Staging<double> mine(broken_, std::vector<double>(part.begin(), part.end())),
+        all(broken_, std::vector<double>(on_root * count));
+    MPI_Request request = MPI_REQUEST_NULL;
+    MOTLEY_MPI(MPI_Igather(mine.data(), static_cast<int>(count), MPI_DOUBLE, all.data(),
+                           static_cast<int>(count), MPI_DOUBLE, root, handle_, &request));
+    wait(request, what);
+    for (std::size_t rank = 0; rank < on_root; ++rank) {
+      std::copy_n(all.data() + rank * count, count, gathered.data() + rank * values.size() + first);
+    }
+  }
+  return gathered;
+}
+
 std::vector<std::uint64_t> Communicator::scatter(const std::vector<std::vector<std::uint64_t>>& parts,
                                                  int root, const char* what) const {
   MOTLEY_CHECK(root >= 0 && root < size_);

@@ -50,6 +50,8 @@ class Communicator {
   void all_reduce_max(std::span<double> values, const char* what) const;
   // Every rank's `values` (equal lengths), in rank order, on every rank.
   std::vector<double> all_gather(std::span<const double> values, const char* what) const;
+  // Every rank's `values` (equal lengths), in rank order, on the root; empty elsewhere.
+  std::vector<double> gather(std::span<const double> values, int root, const char* what) const;
   // Sends parts[r] from the root to rank r (MPI_Scatterv); `parts` is looked at on the root only.
   std::vector<std::uint64_t> scatter(const std::vector<std::vector<std::uint64_t>>& parts, int root,
                                      const char* what) const;
@@ -81,6 +83,7 @@ class Communicator {
 struct ProcessorShare {
   int processors = 1;
   int ranks = 1;
+  int host_ranks = 1;  // all of its host: they share the memory
 };
 
 // Collective over `world`.

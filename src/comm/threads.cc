@@ -49,18 +49,19 @@ ProcessorShare processor_share(const Communicator& world) {
   world.barrier(what);
   MPI_Comm host = MPI_COMM_NULL;
   MOTLEY_MPI(MPI_Comm_split_type(world.handle(), MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &host));
-  int sharing = 0;
+  int sharing = 0, host_ranks = 1;
   {
     const Communicator neighbours(host, world.timeout_s());
     const std::vector<double> all = neighbours.all_gather(mine, what);
-    if (mine.empty()) sharing = neighbours.size();
+    host_ranks = neighbours.size();
+    if (mine.empty()) sharing = host_ranks;
     for (auto theirs = all.begin(); theirs != all.end(); theirs += static_cast<std::ptrdiff_t>(mine.size())) {
       sharing += std::equal(mine.begin(), mine.end(), theirs);
     }
   }
   MOTLEY_MPI(MPI_Comm_free(&host));
 
-  return {processors, std::max(1, sharing)};
+  return {processors, std::max(1, sharing), host_ranks};
 }
 
 int threads_per_rank(const ProcessorShare& share) {

@@ -31,6 +31,12 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
+// A device has no more memory: what was begun can be begun again with less of it.
+class OutOfMemory : public Error {
+ public:
+  explicit OutOfMemory(const std::string& sentence) : Error(ExitCode::device, sentence) {}
+};
+
 // An error that every rank of the run knows of and throws at the same point (see comm/agree.h). Rank 0 alone
 // prints it; an Error that is not agreed ends the whole job by MPI_Abort instead.
 class AgreedError : public Error {

@@ -44,7 +44,8 @@ enum class Purpose : std::uint8_t {
   augmentation = 4,
   delay = 5,
   masking = 6,
-  sentence_pairs = 7
+  sentence_pairs = 7,
+  noise = 8
 };
 
 // A stream of counted random numbers: everything but slot and element fixed.

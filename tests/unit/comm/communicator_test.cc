@@ -170,6 +170,7 @@ TEST(ThreadsPerRank, divides_the_processors_among_the_ranks_that_share_them) {
 
   unsetenv("OMP_NUM_THREADS");
   EXPECT_EQ(threads_per_rank(processor_share(world)), std::max(1, CPU_COUNT(&before) / world.size()));
+  EXPECT_EQ(processor_share(world).host_ranks, world.size());
 
   // Rank 0 moves to a processor of its own: the others have theirs among them, and it has its one.
   if (world.size() > 1 && CPU_COUNT(&before) > 1) {
@@ -183,6 +184,7 @@ TEST(ThreadsPerRank, divides_the_processors_among_the_ranks_that_share_them) {
     }
     const int others = std::max(1, CPU_COUNT(&before) / (world.size() - 1));
     EXPECT_EQ(threads_per_rank(processor_share(world)), world.rank() == 0 ? 1 : others);
+    EXPECT_EQ(processor_share(world).host_ranks, world.size()) << "memory is shared whatever the processors";
     sched_setaffinity(0, sizeof before, &before);
   }
 

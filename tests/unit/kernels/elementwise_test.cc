@@ -34,6 +34,17 @@ TEST_P(ElementwiseTest, relu_gradient_passes_where_the_output_is_above_zero_also
   }
 }
 
+TEST_P(ElementwiseTest, scaling_rounds_once) {
+  for (const std::int64_t length : lengths) {
+    const Tensor x = random({length}, 3);
+    const auto before = x.values();
+    backend->scale(1.0 / 3, x);
+    const auto got = x.values();
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(got[i], static_cast<float>(1.0 / 3 * static_cast<double>(before[i]))) << i;
+  }
+}
+
 TEST_P(ElementwiseTest, layouts_change_to_channels_first_and_back) {
   for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 17}, Shape{2, 12, 12, 64}, Shape{1, 3, 2, 1}}) {
     const Tensor x = random(s, 1), y = junk({s[0], s[3], s[1], s[2]}), back = junk(s);

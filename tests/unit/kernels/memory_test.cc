@@ -1,5 +1,7 @@
-// Memory, and what reductions do over flat arenas.
+// Memory, time, and what reductions do over flat arenas.
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "backend_test.h"
 
@@ -28,6 +30,55 @@ TEST_P(MemoryTest, device_says_what_it_is) {
   EXPECT_GT(backend->device().memory_limit_bytes, 1u << 20);
 }
 
+TEST_P(MemoryTest, limit_may_fall_below_what_is_in_use) {
+  const std::size_t before = backend->allocated_bytes();
+  Buffer first(*backend, 600);
+  const Buffer second(*backend, 300);
+  backend->set_memory_limit(before + 700);
+  EXPECT_EQ(backend->device().memory_limit_bytes, before + 700);
+  EXPECT_THROW(Buffer(*backend, 1), OutOfMemory);
+  EXPECT_EQ(backend->allocated_bytes(), before + 900);
+  first = Buffer();
+  const Buffer third(*backend, 400);
+  EXPECT_THROW(Buffer(*backend, 1), OutOfMemory);
+  backend->set_memory_limit(before + 701);
+  const Buffer fourth(*backend, 1);
+}
+
+TEST_P(MemoryTest, buffers_of_a_source_are_counted_whether_they_are_taken_or_not) {
+  const std::size_t before = backend->allocated_bytes();
+  BufferSource taking(*backend), counting;
+  std::vector<Buffer> buffers;
+  for (BufferSource* source : {&taking, &counting}) {
+    for (const std::size_t bytes : {100, 0, 30}) buffers.push_back(source->take(bytes));
+    EXPECT_EQ(source->bytes(), 130u);
+  }
+  EXPECT_EQ(buffers[0].bytes(), 100u);
+  EXPECT_EQ(buffers[3].bytes(), 0u);
+  EXPECT_EQ(backend->allocated_bytes(), before + 130);
+}
+
+class TimeTest : public BackendTest {};
+MOTLEY_ON_EVERY_BACKEND(TimeTest);
+
+TEST_P(TimeTest, passes_between_marks) {
+  using Clock = std::chrono::steady_clock;
+  const auto started = Clock::now();
+  const std::int64_t first = backend->mark();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::int64_t second = backend->mark();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const std::int64_t third = backend->mark();
+  backend->synchronize();
+  const double all = std::chrono::duration<double>(Clock::now() - started).count();
+  EXPECT_GE(backend->seconds_between(first, second), 0.02);
+  EXPECT_GE(backend->seconds_between(second, third), 0.005);
+  EXPECT_NEAR(backend->seconds_between(first, second) + backend->seconds_between(second, third),
+              backend->seconds_between(first, third), 1e-6);
+  EXPECT_LE(backend->seconds_between(first, third), all);
+  EXPECT_EQ(backend->seconds_between(first, first), 0);
+}
+
 TEST(CpuMemory, beyond_the_limit_is_a_device_error_with_the_numbers) {
   const auto backend = make_cpu_backend(1, 1000);
   const Buffer first(*backend, 600);
@@ -35,7 +86,7 @@ TEST(CpuMemory, beyond_the_limit_is_a_device_error_with_the_numbers) {
     try {
       backend->allocate(bytes);
       FAIL() << "nothing was thrown";
-    } catch (const Error& error) {
+    } catch (const OutOfMemory& error) {
       EXPECT_EQ(error.code(), ExitCode::device);
       for (const std::string& part : {std::to_string(bytes), std::string("600"), std::string("1000")}) {
         EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -54,9 +105,30 @@ TEST(CpuMemory, working_memory_of_operations_counts_against_the_limit) {
   const Conv2d conv{3, 3, 1, 1, 0, 0, 1};
   {
     const Buffer full(*backend, left);
-    EXPECT_THROW(backend->conv2d_forward(conv, x, weight, {}, Activation::none, y), Error);
+    EXPECT_THROW(backend->conv2d_forward(conv, x, weight, {}, Activation::none, y), OutOfMemory);
   }
+  const std::size_t before = backend->allocated_bytes();
   backend->conv2d_forward(conv, x, weight, {}, Activation::none, y);
+  EXPECT_GT(backend->allocated_bytes(), before);
+  backend->release_scratch();
+  EXPECT_EQ(backend->allocated_bytes(), before);
+  backend->conv2d_forward(conv, x, weight, {}, Activation::none, y);
+}
+
+TEST(CpuMemory, what_the_system_does_not_have_is_out_of_memory_too) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end the program instead";
+#endif
+  const auto backend = make_cpu_backend(1, std::numeric_limits<std::size_t>::max());
+  for (const std::size_t bytes : {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max() - 10}) {
+    try {
+      backend->allocate(bytes);
+      FAIL() << "nothing was thrown";
+    } catch (const OutOfMemory& error) {
+      EXPECT_NE(std::string(error.what()).find("the system has no more"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(backend->allocated_bytes(), 0u);
+  }
 }
 
 class ReductionTest : public BackendTest {};

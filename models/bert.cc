@@ -17,31 +17,48 @@ Bert::Bert(const BertConfig& config) : config_(config) {
   masked_ = std::make_unique<MaskedLanguageHead>(parameters, config, word_);
 }
 
-void Bert::allocate(Backend& backend, const BertMemory& memory) {
-  MOTLEY_CHECK(memory.seq_length <= config_.max_positions);
-  memory_ = memory;
-  parameters.allocate(backend, memory.training, memory.compute);
-  const std::int64_t tokens = memory.samples * memory.seq_length;
+Bert::Memory Bert::make_memory(BufferSource& source, const BertMemory& size) const {
+  MOTLEY_CHECK(size.seq_length <= config_.max_positions);
+  const std::int64_t tokens = size.samples * size.seq_length;
   const auto hidden = [&] {
-    return Buffer(backend, static_cast<std::size_t>(tokens * config_.hidden_size) * size_of(memory.compute));
+    return source.take(static_cast<std::size_t>(tokens * config_.hidden_size) * size_of(size.compute));
   };
-  const auto statistic = [&] { return Buffer(backend, static_cast<std::size_t>(tokens) * sizeof(float)); };
-  embedding_sum_ = hidden();
-  embedding_mean_ = statistic();
-  embedding_rstd_ = statistic();
-  const std::size_t outputs = memory.training ? layers_.size() + 1 : 2;
-  const std::size_t states = memory.training && !memory.recompute ? layers_.size() : 1;
-  for (std::size_t i = 0; i < outputs; ++i) outputs_.push_back(hidden());
-  for (std::size_t i = 0; i < states; ++i) {
-    states_.push_back(
-        layers_.front().make_state(backend, memory.samples, memory.seq_length, memory.compute));
+  const auto statistic = [&] { return source.take(static_cast<std::size_t>(tokens) * sizeof(float)); };
+  Memory memory;
+  memory.size = size;
+  memory.embedding_sum = hidden();
+  memory.embedding_mean = statistic();
+  memory.embedding_rstd = statistic();
+  const std::size_t outputs = size.training ? layers_.size() + 1 : 2;
+  const std::size_t states = size.training && !size.recompute ? layers_.size() : 1;
+  const BertLayer& layer = layers_.front();  // they are alike
+  for (std::size_t i = 0; i < outputs; ++i) memory.outputs.push_back(hidden());
+  for (std::size_t i = 0; i < states; ++i)
+    memory.states.push_back(layer.make_state(source, size.samples, size.seq_length, size.compute));
+  if (size.training) {
+    memory.work = layer.make_workspace(source, size.samples, size.seq_length, size.compute);
+    memory.gradient = hidden();
   }
-  if (memory.training) {
-    work_ = layers_.front().make_workspace(backend, memory.samples, memory.seq_length, memory.compute);
-    gradient_ = hidden();
-  }
-  masked_->allocate(backend, memory.masked, memory.compute, memory.training);
-  next_sentence_->allocate(backend, memory.samples, memory.compute, memory.training);
+  memory.masked = masked_->make_memory(source, size.masked, size.compute, size.training);
+  memory.next_sentence = next_sentence_->make_memory(source, size.samples, size.compute, size.training);
+  return memory;
+}
+
+void Bert::reserve(Backend& backend, const BertMemory& size) {
+  release();
+  BufferSource source(backend);
+  memory_ = make_memory(source, size);
+}
+
+std::size_t Bert::memory_bytes(const BertMemory& size) const {
+  BufferSource source;
+  make_memory(source, size);
+  return source.bytes();
+}
+
+void Bert::allocate(Backend& backend, const BertMemory& size) {
+  parameters.allocate(backend, size.training, size.compute);
+  reserve(backend, size);
 }
 
 TokenMask Bert::tokens_of(const BertBatch& batch) const {
@@ -49,20 +66,20 @@ TokenMask Bert::tokens_of(const BertBatch& batch) const {
 }
 
 View Bert::output(std::size_t layer, const TokenMask& tokens) const {
-  return outputs_.at(layer % outputs_.size())
-      .view(memory_.compute, Shape{tokens.n, tokens.seq, config_.hidden_size});
+  return memory_.outputs.at(layer % memory_.outputs.size())
+      .view(memory_.size.compute, Shape{tokens.n, tokens.seq, config_.hidden_size});
 }
 
 void Bert::embed(const Pass& pass, const BertBatch& batch) {
   const TokenMask tokens = tokens_of(batch);
-  const View y = output(0, tokens), sum = embedding_sum_.view(memory_.compute, y.shape);
+  const View y = output(0, tokens), sum = memory_.embedding_sum.view(memory_.size.compute, y.shape);
   const Shape statistic{tokens.n, tokens.seq};
-  pass.backend.embedding_forward(parameters.value(word_), parameters.value(position_), parameters.value(type_),
-                                 batch.ids, batch.types, sum);
-  pass.backend.add_layer_norm_forward(
-      {}, sum, {}, parameters.value(embedding_norm_.gamma), parameters.value(embedding_norm_.beta),
-      config_.layer_norm_eps, sum, y, embedding_mean_.view(DType::f32, statistic),
-      embedding_rstd_.view(DType::f32, statistic));
+  pass.backend.embedding_forward(parameters.value(word_), parameters.value(position_),
+                                 parameters.value(type_), batch.ids, batch.types, sum);
+  pass.backend.add_layer_norm_forward({}, sum, {}, parameters.value(embedding_norm_.gamma),
+                                      parameters.value(embedding_norm_.beta), config_.layer_norm_eps, sum, y,
+                                      memory_.embedding_mean.view(DType::f32, statistic),
+                                      memory_.embedding_rstd.view(DType::f32, statistic));
   if (pass.training && config_.hidden_dropout > 0)
     pass.backend.dropout(dropout_mask(pass, embedding_dropout_index, config_.hidden_dropout), y, y);
 }
@@ -75,8 +92,8 @@ void Bert::embed_backward(const Pass& pass, const BertBatch& batch, View gradien
                          gradient);
   }
   pass.backend.add_layer_norm_backward(
-      {}, gradient, embedding_sum_.view(memory_.compute, gradient.shape),
-      embedding_mean_.view(DType::f32, statistic), embedding_rstd_.view(DType::f32, statistic),
+      {}, gradient, memory_.embedding_sum.view(memory_.size.compute, gradient.shape),
+      memory_.embedding_mean.view(DType::f32, statistic), memory_.embedding_rstd.view(DType::f32, statistic),
       parameters.value(embedding_norm_.gamma), gradient, {}, parameters.gradient(embedding_norm_.gamma),
       parameters.gradient(embedding_norm_.beta), pass.accumulate);
   const View rows = gradient.reshaped(Shape{tokens.n * tokens.seq, config_.hidden_size});
@@ -101,9 +118,10 @@ void Bert::encode(const Pass& pass, const BertBatch& batch) {
 
 void Bert::run_heads(const Pass& pass, const BertBatch& batch, const BertLossWeights& weights, View rows,
                      View sums, View gradient) {
-  masked_->run(pass, batch.masked, rows, view_of(sums.as<double>(), Shape{4}), gradient,
+  masked_->run(pass, memory_.masked, batch.masked, rows, view_of(sums.as<double>(), Shape{4}), gradient,
                static_cast<float>(weights.masked));
-  next_sentence_->run(pass, batch.next_sentence, rows, view_of(sums.as<double>() + 4, Shape{4}), gradient,
+  next_sentence_->run(pass, memory_.next_sentence, batch.next_sentence, rows,
+                      view_of(sums.as<double>() + 4, Shape{4}), gradient,
                       static_cast<float>(weights.next_sentence));
 }
 
@@ -121,7 +139,7 @@ void Bert::train(const Pass& pass, const BertBatch& batch, const BertLossWeights
   const TokenMask tokens = tokens_of(batch);
   const Shape by_row{tokens.n * tokens.seq, config_.hidden_size};
   const View last = output(layers_.size(), tokens);
-  const View gradient = gradient_.view(memory_.compute, last.shape);
+  const View gradient = memory_.gradient.view(memory_.size.compute, last.shape);
   const auto finished = [&](std::size_t elements) {
     if (done) done(elements);
   };
@@ -133,9 +151,9 @@ void Bert::train(const Pass& pass, const BertBatch& batch, const BertLossWeights
     const View input = output(i, tokens);
     // With one state for all layers it holds the last layer's. The output is written once more, with the same
     // bits.
-    if (memory_.recompute && i + 1 < layers_.size())
+    if (memory_.size.recompute && i + 1 < layers_.size())
       layers_[i].forward(pass, tokens, input, state(i), output(i + 1, tokens));
-    layers_[i].backward(pass, tokens, input, state(i), work_, gradient);
+    layers_[i].backward(pass, tokens, input, state(i), memory_.work, gradient);
     finished(layers_[i].gradients_finished());
   }
   embed_backward(pass, batch, gradient);

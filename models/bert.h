@@ -54,7 +54,14 @@ class Bert {
 
   const BertConfig& config() const { return config_; }
   ParameterStore parameters;
-  void allocate(Backend& backend, const BertMemory& memory);
+  // Memory for micro-batches of up to `size`, in place of what was reserved before, which is given back
+  // first; after OutOfMemory nothing is reserved. The parameters must have been allocated for the same type.
+  void reserve(Backend& backend, const BertMemory& size);
+  void release() { memory_ = Memory(); }
+  // What reserve() takes.
+  std::size_t memory_bytes(const BertMemory& size) const;
+  // The parameters, and memory for micro-batches of one size.
+  void allocate(Backend& backend, const BertMemory& size);
 
   // sums: float64 [8]; the masked tokens' add to [0, 4) and the next sentences' to [4, 8), each as
   // Backend::softmax_nll adds them.
@@ -64,10 +71,22 @@ class Bert {
              const GradientsDone& done);
 
  private:
+  struct Memory {
+    BertMemory size;
+    Buffer embedding_sum, embedding_mean, embedding_rstd;
+    // The embeddings and what each layer makes of them; for evaluation alone, two that take turns.
+    std::vector<Buffer> outputs;
+    std::vector<BertLayer::State> states;  // one per layer, or one for all
+    BertLayer::Workspace work;
+    Buffer gradient;
+    MaskedLanguageHead::Memory masked;
+    NextSentenceHead::Memory next_sentence;
+  };
+  Memory make_memory(BufferSource& source, const BertMemory& size) const;
   TokenMask tokens_of(const BertBatch& batch) const;
   View output(std::size_t layer, const TokenMask& tokens) const;
   const BertLayer::State& state(std::size_t layer) const {
-    return states_.size() == 1 ? states_.front() : states_.at(layer);
+    return memory_.states.size() == 1 ? memory_.states.front() : memory_.states.at(layer);
   }
   void encode(const Pass& pass, const BertBatch& batch);
   // Both heads on the encoder's output, rows [n * seq, hidden]; without `gradient` they only judge.
@@ -77,19 +96,12 @@ class Bert {
   void embed_backward(const Pass& pass, const BertBatch& batch, View gradient);
 
   BertConfig config_;
-  BertMemory memory_;
   int word_ = -1, position_ = -1, type_ = -1;
   Norm embedding_norm_;
   std::vector<BertLayer> layers_;
   std::unique_ptr<NextSentenceHead> next_sentence_;
   std::unique_ptr<MaskedLanguageHead> masked_;
-
-  Buffer embedding_sum_, embedding_mean_, embedding_rstd_;
-  // The embeddings and what each layer makes of them; for evaluation alone, two that take turns.
-  std::vector<Buffer> outputs_;
-  std::vector<BertLayer::State> states_;  // one per layer, or one for all
-  BertLayer::Workspace work_;
-  Buffer gradient_;
+  Memory memory_;
 };
 
 }  // namespace motley

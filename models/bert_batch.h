@@ -25,7 +25,12 @@ struct HostBertBatch {
 
 class BertBatchMemory {
  public:
-  void allocate(Backend& backend, const BertMemory& memory);
+  // Memory for micro-batches of up to `size`, in place of what was reserved before, which is given back
+  // first; after OutOfMemory nothing is reserved.
+  void reserve(Backend& backend, const BertMemory& size);
+  void release() { memory_ = Memory(); }
+  // What reserve() takes.
+  static std::size_t memory_bytes(const BertMemory& size);
   // The batch on the device, until the next call. With `training` also where equal indices stand; `padding` is
   // the id whose embedding gets no gradient.
   BertBatch load(const HostBertBatch& host, bool training, std::int64_t padding);
@@ -35,12 +40,16 @@ class BertBatchMemory {
     HostRowGroups host;
     Buffer rows, starts, sources;
   };
+  struct Memory {
+    Buffer ids, types, key_mask, masked_rows, masked_labels, first_rows, next_sentence;
+    Groups words, positions, types_groups, masked_groups, first_groups;
+  };
+  static Memory make_memory(BufferSource& source, const BertMemory& size);
   View copy(std::span<const std::int32_t> host, Buffer& buffer, const Shape& shape);
   RowGroups group(std::span<const std::int32_t> index, Groups& groups, std::int32_t skip = -1);
 
   Backend* backend_ = nullptr;
-  Buffer ids_, types_, key_mask_, masked_rows_, masked_labels_, first_rows_, next_sentence_;
-  Groups words_, positions_, types_groups_, masked_groups_, first_groups_;
+  Memory memory_;
   std::vector<std::int32_t> index_;
 };
 

@@ -27,43 +27,49 @@ struct HeadTargets {
 class MaskedLanguageHead {
  public:
   MaskedLanguageHead(ParameterStore& store, const BertConfig& config, int word_embeddings);
+  // What run() works in.
+  struct Memory {
+    DType type = DType::f32;
+    std::int64_t chunk = 0;  // rows whose logits are held at once
+    Buffer gathered, preactivation, sum, transformed, mean, rstd, logits, dlogits, dhidden;
+  };
   // For up to max_rows masked positions.
-  void allocate(Backend& backend, std::int64_t max_rows, DType type, bool training);
+  Memory make_memory(BufferSource& source, std::int64_t max_rows, DType type, bool training) const;
 
   // output T [n * seq, hidden]; adds to sums as Backend::softmax_nll does. With doutput, sets or accumulates
   // the gradients of `weight` times the summed loss and adds to doutput.
-  void run(const Pass& pass, const HeadTargets& targets, ConstView output, View sums, View doutput,
-           float weight);
+  void run(const Pass& pass, const Memory& memory, const HeadTargets& targets, ConstView output, View sums,
+           View doutput, float weight) const;
 
  private:
-  void decode(const Pass& pass, ConstView labels, View transformed, View sums, bool training, float weight);
+  void decode(const Pass& pass, const Memory& memory, ConstView labels, View transformed, View sums,
+              bool training, float weight) const;
 
   ParameterStore& store_;
   BertConfig config_;
   int word_embeddings_, bias_ = -1;
   Dense dense_;
   Norm norm_;
-  DType type_ = DType::f32;
-  std::int64_t chunk_ = 0;  // rows whose logits are held at once
-  Buffer gathered_, preactivation_, sum_, transformed_, mean_, rstd_, logits_, dlogits_, dhidden_;
 };
 
 // The pooler (dense and tanh on the first token) and the classifier on top of it.
 class NextSentenceHead {
  public:
   NextSentenceHead(ParameterStore& store, const BertConfig& config);
-  void allocate(Backend& backend, std::int64_t max_samples, DType type, bool training);
+  struct Memory {
+    DType type = DType::f32;
+    Buffer first, preactivation, pooled, logits, dlogits, dpooled;
+  };
+  Memory make_memory(BufferSource& source, std::int64_t max_samples, DType type, bool training) const;
   // As MaskedLanguageHead::run; targets.rows are the first tokens of the samples.
-  void run(const Pass& pass, const HeadTargets& targets, ConstView output, View sums, View doutput,
-           float weight);
+  void run(const Pass& pass, const Memory& memory, const HeadTargets& targets, ConstView output, View sums,
+           View doutput, float weight) const;
   std::size_t gradients_finished() const { return store_.finished_through(pooler_.weight); }
 
  private:
   ParameterStore& store_;
   BertConfig config_;
   Dense pooler_, classifier_;
-  DType type_ = DType::f32;
-  Buffer first_, preactivation_, pooled_, logits_, dlogits_, dpooled_;
 };
 
 }  // namespace motley

@@ -55,15 +55,16 @@ BertLayer::BertLayer(ParameterStore& store, const BertConfig& config, std::int64
   norm2_ = add_norm(store, prefix + "output.LayerNorm", h);
 }
 
-BertLayer::State BertLayer::make_state(Backend& backend, std::int64_t n, std::int64_t seq, DType type) const {
+BertLayer::State BertLayer::make_state(BufferSource& source, std::int64_t n, std::int64_t seq,
+                                       DType type) const {
   const std::int64_t tokens = n * seq, h = config_.hidden_size;
-  const auto wide = [&] { return Buffer(backend, bytes_of(tokens * config_.intermediate_size, type)); };
-  const auto hidden = [&] { return Buffer(backend, bytes_of(tokens * h, type)); };
-  const auto statistic = [&] { return Buffer(backend, bytes_of(tokens, DType::f32)); };
+  const auto wide = [&] { return source.take(bytes_of(tokens * config_.intermediate_size, type)); };
+  const auto hidden = [&] { return source.take(bytes_of(tokens * h, type)); };
+  const auto statistic = [&] { return source.take(bytes_of(tokens, DType::f32)); };
   State state;
-  state.qkv = Buffer(backend, bytes_of(tokens * 3 * h, type));
+  state.qkv = source.take(bytes_of(tokens * 3 * h, type));
   state.context = hidden();
-  state.log_sum_exp = Buffer(backend, bytes_of(tokens * config_.heads, DType::f32));
+  state.log_sum_exp = source.take(bytes_of(tokens * config_.heads, DType::f32));
   state.sum1 = hidden();
   state.mean1 = statistic();
   state.rstd1 = statistic();
@@ -76,14 +77,14 @@ BertLayer::State BertLayer::make_state(Backend& backend, std::int64_t n, std::in
   return state;
 }
 
-BertLayer::Workspace BertLayer::make_workspace(Backend& backend, std::int64_t n, std::int64_t seq,
+BertLayer::Workspace BertLayer::make_workspace(BufferSource& source, std::int64_t n, std::int64_t seq,
                                                DType type) const {
   const std::int64_t tokens = n * seq, h = config_.hidden_size;
   Workspace work;
   // Also holds the gradient of the context.
-  work.wide = Buffer(backend, bytes_of(tokens * std::max(config_.intermediate_size, h), type));
-  work.projected = Buffer(backend, bytes_of(tokens * 3 * h, type));
-  work.hidden = Buffer(backend, bytes_of(tokens * h, type));
+  work.wide = source.take(bytes_of(tokens * std::max(config_.intermediate_size, h), type));
+  work.projected = source.take(bytes_of(tokens * 3 * h, type));
+  work.hidden = source.take(bytes_of(tokens * h, type));
   return work;
 }
 
@@ -152,7 +153,8 @@ void BertLayer::backward(const Pass& pass, const TokenMask& tokens, ConstView x,
   const View branch = work.hidden.view(x.dtype, v.by_sample);
   const View branch_rows = branch.reshaped(v.by_token), gradient_rows = gradient.reshaped(v.by_token);
   const auto weights_of = [&](const Dense& dense, ConstView input, ConstView dy) {
-    backend.linear_backward_weights(input, dy, store_.gradient(dense.weight), store_.gradient(dense.bias), add);
+    backend.linear_backward_weights(input, dy, store_.gradient(dense.weight), store_.gradient(dense.bias),
+                                    add);
   };
   const auto norm = [&](const Norm& parameters, std::uint32_t dropout, const View& sum, const View& mean,
                         const View& rstd) {

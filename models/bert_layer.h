@@ -46,14 +46,15 @@ class BertLayer {
 
   // What forward() leaves for backward(), for up to n samples of seq tokens.
   struct State {
-    Buffer qkv, context, log_sum_exp, sum1, mean1, rstd1, attended, preactivation, activated, sum2, mean2, rstd2;
+    Buffer qkv, context, log_sum_exp, sum1, mean1, rstd1, attended, preactivation, activated, sum2, mean2,
+        rstd2;
   };
-  State make_state(Backend& backend, std::int64_t n, std::int64_t seq, DType type) const;
+  State make_state(BufferSource& source, std::int64_t n, std::int64_t seq, DType type) const;
   // Memory that backward() works in; one for all layers.
   struct Workspace {
     Buffer wide, projected, hidden;  // [n, seq, intermediate], [n, seq, 3 hidden], [n, seq, hidden]
   };
-  Workspace make_workspace(Backend& backend, std::int64_t n, std::int64_t seq, DType type) const;
+  Workspace make_workspace(BufferSource& source, std::int64_t n, std::int64_t seq, DType type) const;
 
   // x and y [n, seq, hidden].
   void forward(const Pass& pass, const TokenMask& tokens, ConstView x, const State& state, View y) const;

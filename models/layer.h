@@ -19,6 +19,8 @@ struct Pass {
   std::uint32_t step = 0;
   std::uint32_t first_slot = 0;
   bool accumulate = false;  // parameter gradients add to those of the step's earlier micro-batches
+  // What the loss is multiplied by before its gradient is formed; the sums that judge it are not.
+  float gradient_weight = 1;
 };
 
 // Told by the backward pass whenever more gradients are final: elements from the start of the gradient arena.

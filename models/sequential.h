@@ -18,9 +18,12 @@ class Sequential {
   const Shape& input_shape() const { return input_; }
   const Shape& output_shape() const { return layers_.empty() ? input_ : stages_.back().output; }
 
-  // Memory for micro-batches of up to max_batch samples. Training keeps every activation; evaluation only
-  // two.
-  void allocate(Backend& backend, std::int64_t max_batch, bool training);
+  // Memory for micro-batches of up to max_batch samples, in place of what was reserved before, which is given
+  // back first; after OutOfMemory nothing is reserved. Training keeps every activation; evaluation only two.
+  void reserve(Backend& backend, std::int64_t max_batch, bool training);
+  void release() { memory_ = Memory(); }
+  // What reserve() takes.
+  std::size_t memory_bytes(std::int64_t max_batch, bool training) const;
 
   // x [n, input]; returns the output [n, output], valid until the next call. x must stay until backward() is
   // done.
@@ -32,16 +35,22 @@ class Sequential {
   struct Stage {
     Shape input, output;
     std::size_t saved_bytes = 0;
-    Buffer y, saved;  // y is empty for a layer that works in place and for evaluation
   };
+  struct Memory {
+    std::int64_t max_batch = 0;
+    bool training = false;
+    // One per layer; an output is empty for a layer that works in place and for evaluation.
+    std::vector<Buffer> outputs, saved;
+    Buffer scratch[2];  // gradients in training, activations in evaluation
+  };
+  Memory make_memory(BufferSource& source, std::int64_t max_batch, bool training) const;
   View output_of(std::size_t index, std::int64_t n) const;
+  View saved_of(std::size_t index, std::int64_t n) const;
 
   Shape input_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<Stage> stages_;
-  Buffer scratch_[2];  // gradients in training, activations in evaluation
-  std::int64_t max_batch_ = 0;
-  bool training_ = false;
+  Memory memory_;
 };
 
 }  // namespace motley

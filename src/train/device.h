@@ -9,8 +9,9 @@
 
 namespace motley::train {
 
-// The backend that --device asks for, with `threads` threads on a CPU, or, when that is 0, this rank's part of the
-// processors that it may use. Collective; AgreedError(device) when it cannot be had.
+// The backend that --device asks for, with `threads` threads on a CPU, or, when that is 0, this rank's part
+// of the processors that it may use. All ranks of a host have equal parts of its memory as their limits.
+// Collective; AgreedError(device) when it cannot be had.
 std::unique_ptr<Backend> make_backend(const std::string& device, int threads,
                                       const comm::Communicator& world);
 

@@ -58,11 +58,22 @@ class Task {
   virtual void expect(const io::RowSource& /*source*/) {}
 
   virtual ParameterStore& parameters() = 0;
-  // Device memory for micro-batches of up to max_micro_batch samples; parameters too.
-  virtual void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) = 0;
+  // Device memory for the parameters, and for training their gradients. Once, before all that follows.
+  virtual void allocate_parameters(Backend& backend, bool training) = 0;
+  // Activations and staging for micro-batches of up to this many samples, in place of what was reserved
+  // before, which is given back first: views of it are no longer valid. Parameters stay where and as they
+  // are. After OutOfMemory nothing is reserved, and less may be.
+  void reserve(Backend& backend, std::int64_t micro_batch, bool training);
+  // The device memory that reserve() takes.
+  virtual std::size_t memory_bytes(std::int64_t micro_batch, bool training) const = 0;
+  // The samples of the largest micro-batch that there is memory for, and what that takes.
+  std::int64_t reserved() const { return reserved_; }
+  std::size_t reserved_bytes() const { return reserved_bytes_; }
+  // Both: for who knows from the beginning what is needed.
+  void allocate(Backend& backend, std::int64_t micro_batch, bool training);
 
-  // A batch is judged by sums (float64, device memory) that are added up over micro-batches and ranks; metrics
-  // are made of them.
+  // A batch is judged by sums (float64, device memory) that are added up over micro-batches and ranks;
+  // metrics are made of them.
   virtual std::int64_t sums() const = 0;
   virtual Metrics metrics(std::span<const double> sums) const = 0;
   // What the gradient, summed over the global batch, is divided by, once (law 2).
@@ -70,14 +81,14 @@ class Task {
   // Names that metrics() gives besides "loss", for --best-checkpoint-metric.
   virtual std::vector<std::string> metric_names() const = 0;
 
-  // A loss of several terms, each with a count of its own, needs those of the global batch before the backward
-  // pass: this many totals, which count() adds those of some rows to, and which train() is given summed over
-  // the global batch.
+  // A loss of several terms, each with a count of its own, needs those of the global batch before the
+  // backward pass: this many totals, which count() adds those of some rows to, and which train() is given
+  // summed over the global batch.
   virtual std::int64_t totals() const { return 0; }
   virtual void count(const Rows& /*rows*/, const Slots& /*slots*/, std::span<double> /*totals*/) {}
 
-  // Forward and backward pass; adds to sums and sets (or, with pass.accumulate, adds to) the gradients, whose sum
-  // over the global batch is divided by divisor().
+  // Forward and backward pass; adds to sums and sets (or, with pass.accumulate, adds to) the gradients,
+  // whose sum over the global batch is divided by divisor().
   virtual void train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
                      const GradientsDone& done) = 0;
   virtual void evaluate(const Pass& pass, const Rows& rows, View sums) = 0;
@@ -87,10 +98,19 @@ class Task {
   // How Hugging Face directories of this network name its parameters, where that differs from how they are
   // named here.
   virtual NameRules name_rules() const { return {}; }
+
+ protected:
+  // What reserve() asks for, which also tidies up after a failure.
+  virtual void take_memory(Backend& backend, std::int64_t micro_batch, bool training) = 0;
+  virtual void release_memory() = 0;
+
+ private:
+  std::int64_t reserved_ = 0;
+  std::size_t reserved_bytes_ = 0;
 };
 
-// The task that the options ask for, on this rank alone; reads the files that describe its network. Error(usage)
-// for a name that no task has, Error(input) for a file that is not right.
+// The task that the options ask for, on this rank alone; reads the files that describe its network.
+// Error(usage) for a name that no task has, Error(input) for a file that is not right.
 std::unique_ptr<Task> make_task(const TrainOptions& options);
 std::vector<std::string> task_names();
 

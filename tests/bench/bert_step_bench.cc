@@ -51,7 +51,7 @@ class Bench {
       : backend_(backend), bert_(BertConfig{}), host_(make_batch(n, seq)) {
     const BertMemory memory{n, seq, static_cast<std::int64_t>(host_.masked_rows.size()), true, type, false};
     bert_.allocate(backend, memory);
-    batch_.allocate(backend, memory);
+    batch_.reserve(backend, memory);
     bert_.parameters.initialize(1);
     train::OptimizerOptions options;
     options.name = "adamw";
@@ -69,7 +69,8 @@ class Bench {
     backend_.copy_to_device(count.data, &one, sizeof one);
     const Pass pass{backend_, true, 1, static_cast<std::uint32_t>(step_), 0, false};
     bert_.train(pass, batch_.load(host_, true, bert_.config().pad_token_id),
-                {1.0 / static_cast<double>(host_.masked_rows.size()), 1.0 / static_cast<double>(host_.n)}, sums, {});
+                {1.0 / static_cast<double>(host_.masked_rows.size()), 1.0 / static_cast<double>(host_.n)},
+                sums, {});
     backend_.sum_squares(bert_.parameters.gradients(), squares);
     backend_.gradient_scale(squares, count, 1, scale);
     optimizer_->step(1e-5, step_, scale);

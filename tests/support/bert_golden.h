@@ -28,7 +28,8 @@ inline BertConfig golden_bert_config(Activation activation = Activation::gelu) {
 // Samples [first, first + n) of the golden batch.
 inline HostBertBatch golden_bert_batch(const Golden& golden, std::int64_t first, std::int64_t n) {
   const std::int64_t seq = golden["input/ids"].shape[1];
-  const auto ids = golden["input/ids"].values<std::int32_t>(), types = golden["input/types"].values<std::int32_t>(),
+  const auto ids = golden["input/ids"].values<std::int32_t>(),
+             types = golden["input/types"].values<std::int32_t>(),
              mask = golden["input/mask"].values<std::int32_t>(),
              labels = golden["input/labels"].values<std::int32_t>(),
              next = golden["input/next_sentence"].values<std::int32_t>();
@@ -44,7 +45,8 @@ inline HostBertBatch golden_bert_batch(const Golden& golden, std::int64_t first,
     batch.masked_rows.push_back(static_cast<std::int32_t>(i));
     batch.masked_labels.push_back(labels[at]);
   }
-  for (std::int64_t i = 0; i < n; ++i) batch.next_sentence.push_back(next[static_cast<std::size_t>(first + i)]);
+  for (std::int64_t i = 0; i < n; ++i)
+    batch.next_sentence.push_back(next[static_cast<std::size_t>(first + i)]);
   return batch;
 }
 
@@ -52,11 +54,14 @@ inline HostBertBatch golden_bert_batch(const Golden& golden, std::int64_t first,
 struct GoldenBert {
   static constexpr std::int64_t samples = 3, masked = 5;
 
-  GoldenBert(const Golden& golden_, const BertConfig& config, DType compute = DType::f32, bool recompute = false)
-      : golden(golden_), backend(make_cpu_backend(2)), bert(std::make_unique<Bert>(config)) {
-    const BertMemory memory{samples, golden["input/ids"].shape[1], masked, true, compute, recompute};
+  GoldenBert(const Golden& golden_, const BertConfig& config, DType compute = DType::f32,
+             bool recompute = false)
+      : golden(golden_),
+        backend(make_cpu_backend(2)),
+        bert(std::make_unique<Bert>(config)),
+        memory{samples, golden["input/ids"].shape[1], masked, true, compute, recompute} {
     bert->allocate(*backend, memory);
-    batches.allocate(*backend, memory);
+    batches.reserve(*backend, memory);
     sums = Buffer(*backend, 8 * sizeof(double));
     const ParameterStore& store = bert->parameters;
     for (std::size_t i = 0; i < store.all().size(); ++i) {
@@ -65,6 +70,13 @@ struct GoldenBert {
       backend->copy_to_device(view.data, values.data(), view.bytes());
     }
     bert->parameters.changed();
+  }
+
+  // Memory for so many samples, with room for the masked tokens of the whole batch.
+  void reserve(std::int64_t of_samples) {
+    memory.samples = of_samples;
+    bert->reserve(*backend, memory);
+    batches.reserve(*backend, memory);
   }
 
   // Runs the golden batch in micro-batches of the given sizes; returns the two mean losses.
@@ -98,6 +110,7 @@ struct GoldenBert {
   const Golden& golden;
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Bert> bert;
+  BertMemory memory;
   BertBatchMemory batches;
   Buffer sums;
 };

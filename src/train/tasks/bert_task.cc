@@ -19,7 +19,8 @@ double mean(double sum, double count) {
   return count > 0 ? sum / count : 0;
 }
 
-// Masks that are drawn while training depend on the step and the slot; those for evaluation on the sample alone.
+// Masks that are drawn while training depend on the step and the slot; those for evaluation on the sample
+// alone.
 RandomKey training_key(const Slots& slots) {
   return RandomKey(slots.seed, Purpose::masking, 0, slots.step);
 }
@@ -48,8 +49,8 @@ fs::path model_directory(const SaveOptions& save) {
   return {};
 }
 
-// Whether some token, other than the likes of [CLS], has a capital letter: text is then not put in lower case,
-// which would make the token useless. A vocabulary without any proves nothing.
+// Whether some token, other than the likes of [CLS], has a capital letter: text is then not put in lower
+// case, which would make the token useless. A vocabulary without any proves nothing.
 bool has_capitals(const io::Vocabulary& vocabulary) {
   const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
   return std::any_of(vocabulary.tokens().begin(), vocabulary.tokens().end(), [&](const std::string& token) {
@@ -79,57 +80,80 @@ bool BertTask::has_subset(const DataOptions& data, const std::string& subset) co
 
 io::RowSource BertTask::open(const DataOptions& data, const std::string& subset) const {
   const BertConfig& config = bert_->config();
-  io::RowSource source = io::describe_bert_set(
-      io::bert_subset_paths(data.data, subset, data.valid_subsets), data.num_file,
-      {config.vocab_size, config.type_vocab_size, config.max_positions});
+  io::RowSource source =
+      io::describe_bert_set(io::bert_subset_paths(data.data, subset, data.valid_subsets), data.num_file,
+                            {config.vocab_size, config.type_vocab_size, config.max_positions});
   if (source.bert->predictions == 0 && options_.masking != "dynamic") {
     fail(ExitCode::input,
          "{}: there is no masked_lm_positions, so the samples are not masked; expected --masking dynamic",
          source.path);
   }
-  if (vocabulary_ && !source.vocab_xxh3.empty() && source.vocab_xxh3 != io::vocabulary_fingerprint(*vocabulary_)) {
+  if (vocabulary_ && !source.vocab_xxh3.empty() &&
+      source.vocab_xxh3 != io::vocabulary_fingerprint(*vocabulary_)) {
     fail(ExitCode::input,
-         "{}: was made with another vocabulary than {}; expected the vocab.txt that motley data bert was given",
+         "{}: was made with another vocabulary than {}; expected the vocab.txt that motley data bert was "
+         "given",
          source.path, dict_path_);
   }
   return source;
 }
 
-void BertTask::check(const io::RowSource& /*source*/, std::uint64_t /*first*/, std::uint64_t /*count*/) const {}
+void BertTask::check(const io::RowSource& /*source*/, std::uint64_t /*first*/,
+                     std::uint64_t /*count*/) const {}
 
 void BertTask::expect(const io::RowSource& source) {
   // Every rank has the same description, so all throw. Memory is taken for the longest sequences.
   if (seq_length_ != 0 && source.bert->seq_length != seq_length_) {
-    throw AgreedError(ExitCode::input, fmt::format("{}: sequences of {} tokens, but this run has others of {}; "
-                                                   "expected the same length in all subsets",
-                                                   source.path, source.bert->seq_length, seq_length_));
+    throw AgreedError(ExitCode::input,
+                      fmt::format("{}: sequences of {} tokens, but this run has others of {}; "
+                                  "expected the same length in all subsets",
+                                  source.path, source.bert->seq_length, seq_length_));
   }
   seq_length_ = source.bert->seq_length;
   data_predictions_ = std::max(data_predictions_, source.bert->predictions);
 }
 
-void BertTask::allocate(Backend& backend, std::int64_t max_micro_batch, bool training) {
+std::int64_t BertTask::most_predictions() const {
+  if (options_.masking != "dynamic") return data_predictions_;
+  std::int64_t predictions = options_.max_predictions;
+  if (predictions == 0)
+    predictions =
+        static_cast<std::int64_t>(std::ceil(options_.masked_lm_prob * static_cast<double>(seq_length_)));
+  return std::min(predictions, seq_length_);
+}
+
+BertMemory BertTask::memory_of(std::int64_t micro_batch, bool training) const {
+  return {.samples = micro_batch,
+          .seq_length = seq_length_,
+          .masked = micro_batch * most_predictions(),
+          .training = training,
+          .compute = compute(),
+          .recompute = options_.recompute};
+}
+
+void BertTask::allocate_parameters(Backend& backend, bool training) {
   MOTLEY_CHECK(seq_length_ > 0);
-  std::int64_t predictions = data_predictions_;
   std::optional<DynamicMasking> dynamic;
-  if (options_.masking == "dynamic") {
-    predictions = options_.max_predictions;
-    if (predictions == 0) {
-      predictions =
-          static_cast<std::int64_t>(std::ceil(options_.masked_lm_prob * static_cast<double>(seq_length_)));
-    }
-    predictions = std::min(predictions, seq_length_);
-    dynamic = {{options_.masked_lm_prob, predictions, options_.whole_word}, &*vocabulary_};
-  }
+  if (options_.masking == "dynamic")
+    dynamic = {{options_.masked_lm_prob, most_predictions(), options_.whole_word}, &*vocabulary_};
   samples_ = std::make_unique<BertSamples>(dynamic);
-  const BertMemory memory{.samples = max_micro_batch,
-                          .seq_length = seq_length_,
-                          .masked = max_micro_batch * predictions,
-                          .training = training,
-                          .compute = options_.precision == "bf16" ? DType::bf16 : DType::f32,
-                          .recompute = options_.recompute};
-  bert_->allocate(backend, memory);
-  device_batch_.allocate(backend, memory);
+  bert_->parameters.allocate(backend, training, compute());
+}
+
+std::size_t BertTask::memory_bytes(std::int64_t micro_batch, bool training) const {
+  const BertMemory size = memory_of(micro_batch, training);
+  return bert_->memory_bytes(size) + BertBatchMemory::memory_bytes(size);
+}
+
+void BertTask::take_memory(Backend& backend, std::int64_t micro_batch, bool training) {
+  const BertMemory size = memory_of(micro_batch, training);
+  bert_->reserve(backend, size);
+  device_batch_.reserve(backend, size);
+}
+
+void BertTask::release_memory() {
+  bert_->release();
+  device_batch_.release();
 }
 
 std::vector<std::string> BertTask::metric_names() const {
@@ -165,8 +189,9 @@ void BertTask::train(const Pass& pass, const Rows& rows, std::span<const double>
     samples_->add(rows.source, rows.window, rows.first + i, key,
                   pass.first_slot + static_cast<std::uint32_t>(i), batch_);
   }
-  const BertLossWeights weights{totals[masked_total] > 0 ? 1 / totals[masked_total] : 0,
-                                totals[sentence_total] > 0 ? 1 / totals[sentence_total] : 0};
+  const double weight = pass.gradient_weight;
+  const BertLossWeights weights{totals[masked_total] > 0 ? weight / totals[masked_total] : 0,
+                                totals[sentence_total] > 0 ? weight / totals[sentence_total] : 0};
   bert_->train(pass, device_batch_.load(batch_, true, bert_->config().pad_token_id), weights, sums, done);
 }
 
@@ -212,12 +237,11 @@ std::unique_ptr<Task> make_bert_task(const TrainOptions& options) {
   }
   io::Vocabulary vocabulary = io::Vocabulary::read(dict.string());
   if (vocabulary.size() > config.vocab_size) {
-    fail(ExitCode::input, "{} has {} tokens; expected at most \"vocab_size\" of {}, which is {}", dict.string(),
-         vocabulary.size(), config_path.string(), config.vocab_size);
+    fail(ExitCode::input, "{} has {} tokens; expected at most \"vocab_size\" of {}, which is {}",
+         dict.string(), vocabulary.size(), config_path.string(), config.vocab_size);
   }
   return std::make_unique<BertTask>(config, options.model, std::move(vocabulary), dict.string(),
-                                    read_file(dict, ExitCode::input),
-                                    std::move(tokenizer_config));
+                                    read_file(dict, ExitCode::input), std::move(tokenizer_config));
 }
 
 }  // namespace motley::train

@@ -1,8 +1,9 @@
 // Pretraining of BERT: masked-language modelling and next-sentence prediction.
 //
-// Loss = cross entropy summed over the masked tokens of the global batch / their number + cross entropy summed
-// over its next-sentence labels / their number (law 2). Both numbers are known before the first backward pass of
-// a step, so that each term's gradient is formed with its own divisor and the sum is the gradient of the loss.
+// Loss = cross entropy summed over the masked tokens of the global batch / their number + cross entropy
+// summed over its next-sentence labels / their number (law 2). Both numbers are known before the first
+// backward pass of a step, so that each term's gradient is formed with its own divisor and the sum is the
+// gradient of the loss.
 #pragma once
 
 #include <map>
@@ -33,7 +34,8 @@ class BertTask final : public Task {
   void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const override;
   void expect(const io::RowSource& source) override;
   ParameterStore& parameters() override { return bert_->parameters; }
-  void allocate(Backend& backend, std::int64_t max_micro_batch, bool training) override;
+  void allocate_parameters(Backend& backend, bool training) override;
+  std::size_t memory_bytes(std::int64_t micro_batch, bool training) const override;
 
   // Masked tokens: summed loss, count, right, among the best 5; sentences: the same.
   std::int64_t sums() const override { return 8; }
@@ -50,6 +52,13 @@ class BertTask final : public Task {
   NameRules name_rules() const override { return bert_name_rules(); }
 
  private:
+  void take_memory(Backend& backend, std::int64_t micro_batch, bool training) override;
+  void release_memory() override;
+  DType compute() const { return options_.precision == "bf16" ? DType::bf16 : DType::f32; }
+  // Masked tokens of one sample at most.
+  std::int64_t most_predictions() const;
+  BertMemory memory_of(std::int64_t micro_batch, bool training) const;
+
   ModelOptions options_;
   std::optional<io::Vocabulary> vocabulary_;
   std::string dict_path_, dict_text_, tokenizer_config_;

@@ -78,16 +78,39 @@ void ImageTask::check(const io::RowSource& source, std::uint64_t first, std::uin
   io::check_labels(set, first, count, network_->classes);
 }
 
-void ImageTask::allocate(Backend& backend, std::int64_t max_micro_batch, bool training) {
+void ImageTask::allocate_parameters(Backend& backend, bool training) {
   network_->parameters.allocate(backend, training);
-  network_->body.allocate(backend, max_micro_batch, training);
-  const auto n = static_cast<std::size_t>(max_micro_batch);
+}
+
+ImageTask::Staging ImageTask::make_staging(BufferSource& source, std::int64_t micro_batch,
+                                           bool training) const {
+  const auto n = static_cast<std::size_t>(micro_batch);
   const auto elements = static_cast<std::size_t>(network_->body.input_shape().elements());
-  pixels_ = Buffer(backend, n * elements);
-  input_ = Buffer(backend, n * elements * sizeof(float));
-  labels_ = Buffer(backend, n * sizeof(std::int32_t));
-  if (training) dlogits_ = Buffer(backend, n * static_cast<std::size_t>(network_->classes) * sizeof(float));
-  host_labels_.resize(n);
+  Staging staging;
+  staging.pixels = source.take(n * elements);
+  staging.input = source.take(n * elements * sizeof(float));
+  staging.labels = source.take(n * sizeof(std::int32_t));
+  if (training)
+    staging.dlogits = source.take(n * static_cast<std::size_t>(network_->classes) * sizeof(float));
+  return staging;
+}
+
+std::size_t ImageTask::memory_bytes(std::int64_t micro_batch, bool training) const {
+  BufferSource source;
+  make_staging(source, micro_batch, training);
+  return network_->body.memory_bytes(micro_batch, training) + source.bytes();
+}
+
+void ImageTask::take_memory(Backend& backend, std::int64_t micro_batch, bool training) {
+  network_->body.reserve(backend, micro_batch, training);
+  BufferSource source(backend);
+  staging_ = make_staging(source, micro_batch, training);
+  staging_.host_labels.resize(static_cast<std::size_t>(micro_batch));
+}
+
+void ImageTask::release_memory() {
+  network_->body.release();
+  staging_ = Staging();
 }
 
 Metrics ImageTask::metrics(std::span<const double> sums) const {
@@ -99,17 +122,17 @@ Metrics ImageTask::metrics(std::span<const double> sums) const {
 View ImageTask::load(Backend& backend, const Rows& rows) {
   const Shape shape = network_->body.input_shape().with_batch(rows.n);
   const auto row_bytes = static_cast<std::size_t>(shape.elements_from(1));
-  const View pixels = pixels_.view(DType::u8, shape);
+  const View pixels = staging_.pixels.view(DType::u8, shape);
   backend.copy_to_device(
       pixels.data, rows.window.fields[images_field].data() + static_cast<std::size_t>(rows.first) * row_bytes,
       pixels.bytes());
   const auto& labels = rows.window.fields[labels_field];
   const io::Field& field = rows.source.fields[labels_field];
   labels_to_int32(field.dtype, labels.data() + static_cast<std::size_t>(rows.first) * field.row_bytes(),
-                  rows.n, host_labels_.data());
-  backend.copy_to_device(labels_.data(), host_labels_.data(),
+                  rows.n, staging_.host_labels.data());
+  backend.copy_to_device(staging_.labels.data(), staging_.host_labels.data(),
                          static_cast<std::size_t>(rows.n) * sizeof(std::int32_t));
-  const View input = input_.view(DType::f32, shape);
+  const View input = staging_.input.view(DType::f32, shape);
   backend.normalize_images(pixels, mean_, deviation_, input);
   return input;
 }
@@ -118,14 +141,15 @@ void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double
                       const GradientsDone& done) {
   const View input = load(pass.backend, rows);
   const View logits = network_->body.forward(pass, input);
-  const View dlogits = dlogits_.view(DType::f32, logits.shape);
-  pass.backend.softmax_nll(logits, labels_.view(DType::i32, Shape{rows.n}), 5, sums, dlogits);
+  const View dlogits = staging_.dlogits.view(DType::f32, logits.shape);
+  pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, dlogits,
+                           pass.gradient_weight);
   network_->body.backward(pass, input, dlogits, done);
 }
 
 void ImageTask::evaluate(const Pass& pass, const Rows& rows, View sums) {
   const View logits = network_->body.forward(pass, load(pass.backend, rows));
-  pass.backend.softmax_nll(logits, labels_.view(DType::i32, Shape{rows.n}), 5, sums, {});
+  pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, {});
 }
 
 }  // namespace motley::train

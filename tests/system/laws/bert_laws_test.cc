@@ -179,7 +179,7 @@ TEST_F(BertLaws, law2_each_loss_is_divided_once_by_its_count_over_the_global_bat
   BertBatchMemory memory;
   const BertMemory sizes{batch, test::bert_seq, masked, true, DType::f32, false};
   bert.allocate(*backend, sizes);
-  memory.allocate(*backend, sizes);
+  memory.reserve(*backend, sizes);
   bert.parameters.initialize(uneven.seed);
   Buffer buffer(*backend, 8 * sizeof(double));
   const View sums = buffer.view(DType::f64, Shape{8});

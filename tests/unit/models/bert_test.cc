@@ -110,7 +110,8 @@ TEST(Bert, gradients_are_final_when_they_are_announced) {
     announced = elements;
     ++calls;
     const std::vector<float> now = network.host(network.bert->parameters.gradients());
-    EXPECT_TRUE(std::equal(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(elements), final_values.begin()));
+    EXPECT_TRUE(
+        std::equal(now.begin(), now.begin() + static_cast<std::ptrdiff_t>(elements), final_values.begin()));
   });
   EXPECT_EQ(announced, network.bert->parameters.arena_elements());
   EXPECT_EQ(calls, 4);  // the heads, two layers, the embeddings
@@ -148,6 +149,46 @@ TEST(Bert, evaluation_has_the_losses_of_training_without_dropout) {
   const auto* host = sums.as<double>();
   EXPECT_NEAR(host[0] / host[1], expected[0], 1e-5 * expected[0]);
   EXPECT_NEAR(host[4] / host[5], expected[1], 1e-5 * expected[1]);
+}
+
+TEST(Bert, memory_of_another_size_changes_no_bit) {
+  for (const bool recompute : {false, true}) {
+    GoldenBert network(golden(), with_dropout(), DType::bf16, recompute);
+    const std::vector<double> losses = network.train({2, 1});
+    const std::vector<float> gradients = network.host(network.bert->parameters.gradients());
+    const View values = network.bert->parameters.values();
+    const std::vector<float> parameters = network.host(values);
+    const std::size_t allocated = network.backend->allocated_bytes();
+    for (const std::int64_t samples : {2, 7, 3, 2, 3}) {
+      network.reserve(samples);
+      EXPECT_EQ(network.train({2, 1}), losses);
+      EXPECT_EQ(network.host(network.bert->parameters.gradients()), gradients);
+    }
+    EXPECT_EQ(network.bert->parameters.values().data, values.data);
+    EXPECT_EQ(network.host(values), parameters);
+    EXPECT_EQ(network.backend->allocated_bytes(), allocated);
+  }
+}
+
+TEST(Bert, tells_what_it_takes) {
+  for (const DType compute : {DType::f32, DType::bf16}) {
+    GoldenBert network(golden(), with_dropout(), compute);
+    network.bert->release();
+    network.batches.release();
+    const std::size_t before = network.backend->allocated_bytes();
+    for (const std::int64_t samples : {1, 3, 50}) {
+      for (const bool training : {true, false}) {
+        for (const bool recompute : {true, false}) {
+          network.memory.training = training;
+          network.memory.recompute = recompute;
+          network.reserve(samples);
+          EXPECT_EQ(
+              network.backend->allocated_bytes() - before,
+              network.bert->memory_bytes(network.memory) + BertBatchMemory::memory_bytes(network.memory));
+        }
+      }
+    }
+  }
 }
 
 TEST(Bert, parameters_start_as_hugging_face_starts_them) {

@@ -52,7 +52,7 @@ Outcome run_network(const std::vector<std::int64_t>& micro_batches, bool trainin
   const std::unique_ptr<Backend> backend = make_cpu_backend(2);
   const std::unique_ptr<ImageNetwork> network = make_mnist_net();
   network->parameters.allocate(*backend, true);
-  network->body.allocate(*backend, batch_size, true);
+  network->body.reserve(*backend, batch_size, true);
   Outcome result;
   for (std::size_t i = 0; i < network->parameters.all().size(); ++i) {
     const std::vector<float> values = formula_weights(network->parameters.all()[i], i);

@@ -28,7 +28,7 @@ class Network {
       : backend_(make_cpu_backend(1)), bert_(read_bert_config(checkpoint / "config.json")) {
     const BertMemory memory{.samples = 1, .seq_length = seq, .masked = 1};
     bert_.allocate(*backend_, memory);
-    batches_.allocate(*backend_, memory);
+    batches_.reserve(*backend_, memory);
     const checkpoint::Reader reader(checkpoint);
     reader.read_model(entries_of(bert_.parameters, "", bert_.parameters.values().as<float>()));
     bert_.parameters.changed();

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace motley::balance {
 namespace {
@@ -36,12 +37,6 @@ std::vector<std::uint64_t> integer_weights(std::span<const double> weights) {
     return static_cast<std::uint64_t>(std::nearbyint(std::ldexp(weight, shift)));
   });
   return scaled;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
 double parse_weight(std::string_view item, const std::string& text) {

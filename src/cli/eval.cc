@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/ending.h"
@@ -12,6 +13,8 @@
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "train/evaluate.h"
+#include "train/load_balance.h"
+#include "train/memory_limit.h"
 #include "train/saver.h"
 #include "train/trainer.h"
 
@@ -29,10 +32,19 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.group("network (task bert)");
   add_model_options(set, options.model);
   set.group("how");
-  add_batch_options(set, options.batch);
+  add_batch_options(set, options.batch, false);
   set.add("log-format", &options.report.log_format, "simple or json");
   add_device_options(set, shared);
   add_hetseq_options(set);
+}
+
+// An evaluation has nothing that these policies go by.
+void check_policy(const std::string& policy) {
+  if (policy != "dp" && policy != "edp") return;
+  fail(ExitCode::usage,
+       "--policy is \"{}\", which divides by what the epochs of training measure; expected sync, static or "
+       "auto",
+       policy);
 }
 
 void print(const report::ValidRecord& record, const std::string& format) {
@@ -63,9 +75,7 @@ namespace {
 // What an evaluation uses; made before its work, which may have to end the job while they live.
 struct Evaluation {
   Evaluation(const train::TrainOptions& options_, const comm::Communicator& parent)
-      : options(options_),
-        world(parent.handle(), options_.timeout_s),
-        region(train::slow_factor(options_.slow, world)) {}
+      : options(options_), world(parent.handle(), options_.timeout_s) {}
 
   void open();
   void judge();
@@ -74,8 +84,9 @@ struct Evaluation {
   comm::Communicator world;
   std::unique_ptr<Backend> backend;  // before what holds its memory
   std::unique_ptr<train::Task> task;
-  train::ComputeRegion region;
+  std::optional<train::ComputeRegion> region;
   std::vector<train::DataSet> sets;
+  std::optional<train::MicroBatches> micro_batches;
   train::EvaluateOptions how;
   train::ParameterRestorer restorer;
   train::Position position;
@@ -89,13 +100,27 @@ void Evaluation::open() {
     most_rows = std::max(most_rows, static_cast<std::int64_t>(sets.back().source.rows));
   }
   backend = train::make_backend(options.device, options.threads, world);
-  how = {train::global_batch(options.batch, 1, world.size()),
-         std::min(options.batch.max_sentences, most_rows), options.batch.window,
-         train::share_weights(options.batch, world.size())};
-  comm::agree(world, "taking memory for the model",
-              [&] { task->allocate(*backend, how.max_micro_batch, false); });
+  region.emplace(*backend, options.slow, world, options.seed);
+  if (!options.memory_limit.empty()) {
+    const auto limits = train::parse_memory_limit(options.memory_limit, world.size());
+    const auto limit = limits[static_cast<std::size_t>(world.rank())].bytes(1);
+    if (limit) backend->set_memory_limit(*limit);
+  }
+  comm::agree(world, "taking memory for the model", [&] {
+    task->allocate_parameters(*backend, false);
+    micro_batches.emplace(*backend, *task, std::min(options.batch.max_sentences, most_rows), false);
+  });
   const auto found =
       restorer.restore(options.save.save_dir, options.save.restore_file, world, *backend, *task);
+  // A run that measured its ranks knows how they are best used, if they are as many.
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const bool as_trained =
+      options.batch.policy == "auto" && options.batch.weights.empty() && found.shares.size() == ranks;
+  how = {.global_batch = train::global_batch(options.batch, 1, world.size()),
+         .window = options.batch.window,
+         .weights = as_trained ? found.shares : train::share_weights(options.batch, world.size()),
+         .step = found.position.step,
+         .micro_batches = &*micro_batches};
   position = found.position;
   log::info("checkpoint {}", found.path.string());
 }
@@ -103,7 +128,7 @@ void Evaluation::open() {
 void Evaluation::judge() {
   for (train::DataSet& data : sets) {
     const auto started = std::chrono::steady_clock::now();
-    const train::Metrics metrics = train::evaluate(*task, *backend, data, world, how, region);
+    const train::Metrics metrics = train::evaluate(*task, *backend, data, world, how, *region);
     report::ValidRecord record;
     record.subset = data.subset;
     record.step = position.step;
@@ -128,6 +153,8 @@ void eval(const std::vector<std::string>& arguments, const Context& context) {
     apply_shared(shared, options);
     options.max_epoch = 1;
     train::check_options(options, context.world.size());
+    check_policy(options.batch.policy);
+    train::refuse_limit_steps(options.memory_limit);
     check_masking_options(set, options.model);
     if (options.report.log_format == "none") {
       fail(ExitCode::usage, "--log-format is \"none\"; expected simple or json");

@@ -107,12 +107,21 @@ void add_model_options(OptionSet& set, train::ModelOptions& options) {
   set.add_switch("whole-word", &options.whole_word, "dynamic masking: all pieces of a word together");
 }
 
-void add_batch_options(OptionSet& set, train::BatchOptions& options) {
+void add_batch_options(OptionSet& set, train::BatchOptions& options, bool training) {
   set.add("global-batch", &options.global_batch,
           "samples per step over all ranks; 0: max-sentences x update-freq x ranks");
   set.add("max-sentences", &options.max_sentences, "largest micro-batch of one rank");
-  set.add("policy", &options.policy, "how slots are shared out: sync (equally) or static (by --weights)");
-  set.add("weights", &options.weights, "proportions of the shares, one per rank: 1,1,2,4; 0: no share");
+  set.add("policy", &options.policy,
+          training ? "how the batch is divided: auto (by measured cost, so that all ranks finish together), "
+                     "static (by --weights), sync (equally), dp or edp (once per epoch by measured speed, as "
+                     "published; dp takes the plain mean of the ranks' mean gradients, which is not the "
+                     "gradient of the batch; edp weights them by share, which for bert is not either)"
+                   : "how the batch is divided: auto (as the run that made the checkpoint, if it measured as "
+                     "many ranks), static (by --weights) or sync (equally)");
+  set.add("weights", &options.weights,
+          training ? "proportions of the shares, one per rank: 1,1,2,4; 0: no share; for auto, dp and edp "
+                     "those to begin with"
+                   : "proportions of the shares, one per rank: 1,1,2,4; 0: no share");
   set.add("window", &options.window, "steps that are planned and read at once");
 }
 
@@ -121,7 +130,12 @@ void add_device_options(OptionSet& set, SharedOptions& shared) {
   set.add_switch("cpu", &shared.cpu, "the same as --device cpu");
   set.add("threads", &shared.threads, "threads per rank; 0: the rank's part of the processors it may use");
   set.add("slow", &shared.slow,
-          "ranks that play a slower device: 1:3x takes 3 times as long; several with commas");
+          "ranks that play a slower device: 1:3x (3 times as long), 1:+100ms (per batch), 2:gamma(2,50ms), "
+          "3:exp(80ms), "
+          "1:3x@200-400 (in these steps); several with commas");
+  set.add("memory-limit", &shared.memory_limit,
+          "ranks that pretend to have less memory: 1:600M, or 1:600M@100 (from step 100 on); several with "
+          "commas");
   set.add("timeout", &shared.timeout_s, "seconds after which a rank that does not answer ends the run");
 }
 
@@ -164,6 +178,7 @@ void apply_shared(const SharedOptions& shared, train::TrainOptions& options) {
   options.device = shared.cpu ? "cpu" : shared.device;
   options.threads = shared.threads;
   options.slow = shared.slow;
+  options.memory_limit = shared.memory_limit;
   options.timeout_s = shared.timeout_s;
 }
 

@@ -15,14 +15,15 @@ struct SharedOptions {
   bool cpu = false;
   std::string device = "auto";
   int threads = 0;
-  std::string slow;
+  std::string slow, memory_limit;
   double timeout_s = 600;
 };
 
 void add_data_options(OptionSet& set, train::DataOptions& options);
 // The network and its masking: task bert.
 void add_model_options(OptionSet& set, train::ModelOptions& options);
-void add_batch_options(OptionSet& set, train::BatchOptions& options);
+// An evaluation has fewer policies than training.
+void add_batch_options(OptionSet& set, train::BatchOptions& options, bool training);
 void add_device_options(OptionSet& set, SharedOptions& shared);
 
 // Other names that HetSeq has for options; its options that mean nothing here, which are accepted; and those

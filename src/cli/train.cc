@@ -30,9 +30,12 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add_switch("recompute", &options.model.recompute,
                  "keep only the inputs of layers for the backward pass: less memory, a third more work");
   set.group("batches and shares");
-  add_batch_options(set, options.batch);
+  add_batch_options(set, options.batch, true);
   set.add("update-freq", &options.batch.update_freq,
           "micro-batches per rank and step, one number per epoch; without --global-batch");
+  set.add("local-steps", &options.batch.local_steps,
+          "ranks step alone and average their parameters, weighted by shares, every this many steps; 1: "
+          "together");
   set.group("length of the run");
   set.add("max-epoch", &options.max_epoch, "stop after this epoch; 0: no limit");
   set.add("max-update", &options.max_update, "stop after this step; 0: no limit");
@@ -42,7 +45,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   train::OptimizerOptions& optimizer = options.optimizer;
   optimizer.name.clear();  // the default follows from the task
   set.add("optimizer", &optimizer.name,
-          "sgd, adamw or adadelta, as PyTorch defines them, HetSeq's adam, or lamb; by itself adam for bert, adadelta "
+          "sgd, adamw or adadelta, as PyTorch defines them, HetSeq's adam, or lamb; by itself adam for bert, "
+          "adadelta "
           "for mnist");
   set.add("momentum", &optimizer.momentum, "sgd");
   set.add("dampening", &optimizer.dampening, "sgd");
@@ -52,7 +56,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("adadelta-rho", &optimizer.adadelta_rho, "adadelta");
   set.add("adadelta-eps", &optimizer.adadelta_eps, "adadelta");
   set.add("weight-decay", &optimizer.weight_decay,
-          "added to the gradient; adam: taken off all weights; adamw, lamb: the same, of bert not off biases and norms");
+          "added to the gradient; adam: taken off all weights; adamw, lamb: the same, of bert not off biases "
+          "and norms");
   set.add("clip-norm", &optimizer.clip_norm, "largest norm of the gradient; 0: no clipping");
   set.group("learning rate");
   set.add("lr", &options.schedule.lr, "one rate per epoch, the last for all further ones");

@@ -69,8 +69,14 @@ std::string to_json_line(const StepRecord& record) {
   add_metrics(line, record.metrics);
   OrderedJson& ranks = line["ranks"] = OrderedJson::array();
   for (const RankTime& rank : record.ranks) {
-    ranks.push_back(
-        OrderedJson{{"n", rank.n}, {"compute_s", rank.compute_s / steps}, {"wait_s", rank.wait_s / steps}});
+    OrderedJson of = {{"n", rank.n},
+                      {"compute_s", rank.compute_s / steps},
+                      {"wait_s", rank.wait_s / steps},
+                      {"read_s", rank.read_s / steps},
+                      {"sleep_s", rank.sleep_s / steps},
+                      {"micro_batches", static_cast<double>(rank.micro_batches) / steps}};
+    if (rank.micro_batches > 0) of["micro_batch_s"] = rank.micro_s / static_cast<double>(rank.micro_batches);
+    ranks.push_back(std::move(of));
   }
   return dump(line);
 }

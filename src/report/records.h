@@ -9,10 +9,13 @@
 namespace motley::report {
 
 struct RankTime {
-  // Share: samples of the global batch (mean over the interval when several steps are reported).
-  std::int64_t n = 0;
+  double n = 0;          // share: samples of the global batch, mean over the steps
   double compute_s = 0;  // forward, backward, optimizer; injected slowness counts as compute
-  double wait_s = 0;     // blocked on other ranks or on the reader
+  double wait_s = 0;     // blocked on other ranks
+  double read_s = 0;     // blocked on the reader of the training data
+  double sleep_s = 0;    // part of compute_s: injected slowness (--slow)
+  double micro_s = 0;    // part of compute_s: in micro-batches, by the device's marks
+  std::int64_t micro_batches = 0;
 };
 
 // Covers `steps` steps ending with `step`; times are sums over them, loss and metrics means over their

@@ -36,7 +36,7 @@ double imbalance_of(const std::vector<RankTime>& ranks) {
 
 // Where the time lost to waiting went; fractions of the wall time (definitions in the header).
 struct Causes {
-  double shares = 0, changing = 0, common = 0;
+  double shares = 0, changing = 0, reading = 0, common = 0;
 };
 
 Causes causes_of(double lost, double imbalance, const std::vector<RankTime>& ranks, double wall_s) {
@@ -44,11 +44,14 @@ Causes causes_of(double lost, double imbalance, const std::vector<RankTime>& ran
   Causes causes;
   causes.shares = imbalance_of(ranks) * mean / wall_s;
   causes.changing = std::max(0.0, imbalance * mean / wall_s - causes.shares);
-  causes.common = std::max(0.0, lost - causes.shares - causes.changing);
+  for (const RankTime& rank : ranks)
+    causes.reading += rank.read_s / static_cast<double>(ranks.size()) / wall_s;
+  causes.common = std::max(0.0, lost - causes.shares - causes.changing - causes.reading);
   return causes;
 }
 
-std::string shares_note(double lost, const std::vector<RankTime>& ranks, const std::vector<double>& speeds) {
+std::string shares_note(double lost, const std::vector<RankTime>& ranks, const std::vector<double>& speeds,
+                        bool balanced) {
   const std::size_t slow = busiest(ranks);
   const double ratio = speeds[slow] / *std::max_element(speeds.begin(), speeds.end());
   std::string note =
@@ -58,6 +61,12 @@ std::string shares_note(double lost, const std::vector<RankTime>& ranks, const s
   } else {
     note += "is as fast as the fastest but had more to do than the others. ";
   }
+  if (balanced) {
+    return note +
+           "Its shares were cut as far as measurements justified: the run was too short to settle, or a step "
+           "costs this "
+           "rank time that no share can take away. motley plan says whether the run is faster without it.";
+  }
   // A rank that had no work has no measured speed, but the proposal must not leave it idle for that.
   std::vector<double> known = speeds;
   const auto working =
@@ -65,7 +74,8 @@ std::string shares_note(double lost, const std::vector<RankTime>& ranks, const s
   const double average = std::accumulate(known.begin(), known.end(), 0.0) / working;
   const bool idle = working < static_cast<double>(known.size());
   std::replace(known.begin(), known.end(), 0.0, average);
-  note += fmt::format("Try --policy static --weights {}", fmt::join(simple_ratio(known), ","));
+  note +=
+      fmt::format("Try --policy auto, or --policy static --weights {}", fmt::join(simple_ratio(known), ","));
   return note + (idle ? " (ranks that had no share are taken to be of average speed)." : ".");
 }
 
@@ -84,16 +94,17 @@ std::string crowded_note(double lost) {
       100 * lost);
 }
 
-std::string common_note(double lost, std::size_t ranks) {
-  if (ranks == 1) {
-    return fmt::format(
-        "{:.1f} % of the time was lost waiting for data: reading is slower than computing. A "
-        "contiguous, little-endian data set (motley data inspect says) or faster storage helps.",
-        100 * lost);
-  }
+std::string reading_note(double lost) {
+  return fmt::format(
+      "{:.1f} % of rank-time was lost waiting, most of it for data: reading is slower than computing. A "
+      "contiguous, little-endian data set (motley data inspect says) or faster storage helps.",
+      100 * lost);
+}
+
+std::string common_note(double lost) {
   return fmt::format(
       "{:.1f} % of rank-time was lost waiting, by all ranks about equally: the shares are already "
-      "right, and other weights would not help. The time goes into communication or reading. A larger "
+      "right, and other weights would not help. The time goes into communication. A larger "
       "--global-batch exchanges gradients less often.",
       100 * lost);
 }
@@ -107,9 +118,10 @@ void Summary::add(const StepRecord& record) {
   wall_s_ += record.step_s;
   imbalance_sum_ += static_cast<double>(record.steps) * imbalance_of(record.ranks);
   for (std::size_t r = 0; r < record.ranks.size(); ++r) {
-    ranks_[r].n += record.ranks[r].n * record.steps;
+    ranks_[r].n += record.ranks[r].n * static_cast<double>(record.steps);
     ranks_[r].compute_s += record.ranks[r].compute_s;
     ranks_[r].wait_s += record.ranks[r].wait_s;
+    ranks_[r].read_s += record.ranks[r].read_s;
   }
 }
 
@@ -124,7 +136,7 @@ double Summary::imbalance() const {
 double Summary::lost_fraction() const {
   if (ranks_.empty() || wall_s_ <= 0) return 0;
   double wait_s = 0;
-  for (const RankTime& rank : ranks_) wait_s += rank.wait_s;
+  for (const RankTime& rank : ranks_) wait_s += rank.wait_s + rank.read_s;
   return wait_s / (static_cast<double>(ranks_.size()) * wall_s_);
 }
 
@@ -132,12 +144,12 @@ std::vector<double> Summary::speeds() const {
   std::vector<double> speeds;
   speeds.reserve(ranks_.size());
   for (const RankTime& rank : ranks_) {
-    speeds.push_back(rank.n > 0 && rank.compute_s > 0 ? static_cast<double>(rank.n) / rank.compute_s : 0);
+    speeds.push_back(rank.n > 0 && rank.compute_s > 0 ? rank.n / rank.compute_s : 0);
   }
   return speeds;
 }
 
-std::string Summary::text(bool crowded) const {
+std::string Summary::text(bool crowded, bool balanced) const {
   if (steps_ == 0 || wall_s_ <= 0) return "no step was taken";
   std::string text = fmt::format("{} steps, {} samples in {}: {} samples/s\n", steps_, samples_,
                                  duration_text(wall_s_), rate_text(samples_per_s()));
@@ -159,8 +171,9 @@ std::string Summary::text(bool crowded) const {
   text += fmt::format("{:>6} {:>9} {:>12} {:>9} {:>9}\n", "rank", "share", "samples/s", "working", "waiting");
   for (const std::size_t r : order) {
     text += fmt::format("{:>6} {:>9.1f} {:>12} {:>7.1f} % {:>7.1f} %\n", r,
-                        static_cast<double>(ranks_[r].n) / static_cast<double>(steps_), rate_text(speed[r]),
-                        100 * ranks_[r].compute_s / wall_s_, 100 * ranks_[r].wait_s / wall_s_);
+                        ranks_[r].n / static_cast<double>(steps_), rate_text(speed[r]),
+                        100 * ranks_[r].compute_s / wall_s_,
+                        100 * (ranks_[r].wait_s + ranks_[r].read_s) / wall_s_);
   }
   const double lost = lost_fraction();
   text += fmt::format(
@@ -170,14 +183,17 @@ std::string Summary::text(bool crowded) const {
 
   const Causes causes = causes_of(lost, imbalance(), ranks_, wall_s_);
   std::string note;
-  if (causes.shares >= causes.changing && causes.shares >= causes.common && ranks_.size() > 1) {
-    note = shares_note(lost, ranks_, speed);
-  } else if (crowded && ranks_.size() > 1) {
+  const double most = std::max({causes.shares, causes.changing, causes.reading, causes.common});
+  if (causes.reading >= most || ranks_.size() == 1) {
+    note = reading_note(lost);
+  } else if (causes.shares >= most) {
+    note = shares_note(lost, ranks_, speed, balanced);
+  } else if (crowded) {
     note = crowded_note(lost);
-  } else if (causes.changing >= causes.common && ranks_.size() > 1) {
+  } else if (causes.changing >= most) {
     note = changing_note(lost);
   } else {
-    note = common_note(lost, ranks_.size());
+    note = common_note(lost);
   }
   return text + "NOTE: " + note;
 }

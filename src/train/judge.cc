@@ -25,7 +25,7 @@ Best Best::from_json(const Json& json, const Best& wanted) {
 }
 
 Judge::Judge(const TrainOptions& options, const comm::Communicator& world, Task& task)
-    : options_(options), world_(world), task_(task), region_(slow_factor(options.slow, world)) {
+    : options_(options), world_(world), task_(task) {
   best_.metric = options.save.best_metric;
   best_.maximize = options.save.maximize_best_metric;
   std::string list = "loss";
@@ -53,9 +53,10 @@ void Judge::open() {
 std::vector<report::ValidRecord> Judge::judge(Backend& backend, const Position& position,
                                               const EvaluateOptions& how) {
   std::vector<report::ValidRecord> records;
+  ComputeRegion region(backend, options_.slow, world_, options_.seed);
   for (DataSet& data : sets_) {
     const auto started = std::chrono::steady_clock::now();
-    const Metrics metrics = evaluate(task_, backend, data, world_, how, region_);
+    const Metrics metrics = evaluate(task_, backend, data, world_, how, region);
     report::ValidRecord record;
     record.subset = data.subset;
     record.step = position.step;

@@ -1,4 +1,5 @@
-// Validation: the metrics of the current parameters on every validation subset, and which checkpoint is the best.
+// Validation: the metrics of the current parameters on every validation subset, and which checkpoint is the
+// best.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,6 @@ class Judge {
   const TrainOptions& options_;
   const comm::Communicator& world_;
   Task& task_;
-  ComputeRegion region_;
   std::vector<DataSet> sets_;
   Best best_;
 };

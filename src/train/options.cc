@@ -6,10 +6,12 @@
 #include <limits>
 #include <string_view>
 
+#include "balance/balancer.h"
 #include "balance/shares.h"
 #include "balance/slow.h"
 #include "core/error.h"
 #include "report/progress.h"
+#include "train/memory_limit.h"
 
 namespace motley::train {
 namespace {
@@ -88,14 +90,19 @@ void check_batch(const BatchOptions& batch, int ranks) {
            largest_batch);
     }
   }
-  expect_one_of("policy", batch.policy, std::array{"sync", "static"});
-  if (batch.policy == "static") {
-    if (batch.weights.empty()) {
-      fail(ExitCode::usage, "--policy static needs --weights with {} numbers, one per rank", ranks);
-    }
-    balance::parse_weights(batch.weights, ranks);
-  } else if (!batch.weights.empty()) {
-    fail(ExitCode::usage, "--weights needs --policy static; the policy is {}", batch.policy);
+  const balance::PolicyKind policy = balance::parse_policy(batch.policy);
+  if (policy == balance::PolicyKind::fixed && batch.weights.empty())
+    fail(ExitCode::usage, "--policy static needs --weights with {} numbers, one per rank", ranks);
+  if (policy == balance::PolicyKind::sync && !batch.weights.empty())
+    fail(ExitCode::usage, "--weights and --policy sync, which gives equal shares, contradict each other");
+  if (!batch.weights.empty()) balance::parse_weights(batch.weights, ranks);
+  expect(batch.local_steps >= 1 && batch.local_steps <= 1000000, "local-steps",
+         static_cast<double>(batch.local_steps), "1 (all ranks step together) to 1000000");
+  if (policy == balance::PolicyKind::dp && batch.local_steps > 1) {
+    fail(ExitCode::usage,
+         "--local-steps averages parameters by shares, and --policy dp gives all ranks the same weight; "
+         "expected "
+         "another policy, such as edp, which has the same shares");
   }
 }
 
@@ -225,6 +232,7 @@ void check_options(const TrainOptions& options, int ranks) {
          "a number above 0 and at most 1000000");
   expect(options.timeout_s > 0, "timeout", options.timeout_s, "a positive number of seconds");
   if (!options.slow.empty()) balance::parse_slow(options.slow, ranks);
+  if (!options.memory_limit.empty()) parse_memory_limit(options.memory_limit, ranks);
 }
 
 std::int64_t global_batch(const BatchOptions& options, int epoch, int ranks) {

@@ -33,9 +33,10 @@ struct BatchOptions {
   std::int64_t max_sentences = 64;              // largest micro-batch of one rank
   std::int64_t global_batch = 0;                // 0: max_sentences * update_freq * ranks
   std::vector<std::int64_t> update_freq = {1};  // one per epoch, the last for all further ones
-  std::string policy = "sync";                  // sync, static
-  std::string weights;                          // for static
+  std::string policy = "auto";                  // sync, static, dp, edp, auto
+  std::string weights;                          // for static; for dp, edp and auto what they begin with
   std::int64_t window = 16;                     // steps that are planned and read at once
+  std::int64_t local_steps = 1;  // ranks step alone and average parameters every this many steps
 };
 
 struct DataOptions {
@@ -93,6 +94,7 @@ struct TrainOptions {
   std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // OpenMP threads per rank; 0: the rank's share of its processors
   std::string slow;             // --slow
+  std::string memory_limit;     // --memory-limit
   double bucket_cap_mb = 25;
   double timeout_s = 600;
   // Every option as it was used, for config.ini and trainer.json: (name, value) in the order of the help.

@@ -3,10 +3,23 @@
 #include <algorithm>
 #include <numeric>
 
+#include "balance/balancer.h"
 #include "balance/shares.h"
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace motley::train {
+namespace {
+
+constexpr std::size_t numbers_per_step = 3;  // that a rank is sent, besides its sample ids
+
+}  // namespace
+
+ShareRule in_proportion(std::vector<double> weights) {
+  return [weights = std::move(weights)](const StepPlan& step, std::int64_t /*step_in_window*/) {
+    return balance::proportional_shares(step.batch, weights);
+  };
+}
 
 Planner::Planner(const comm::Communicator& world, const PlannerOptions& options, const Position& start)
     : world_(world), options_(options), at_(start) {
@@ -19,7 +32,10 @@ Planner::Planner(const comm::Communicator& world, const PlannerOptions& options,
 std::vector<StepPlan> Planner::steps_of_next_window() {
   std::vector<StepPlan> steps;
   const auto samples = static_cast<std::int64_t>(options_.samples);
-  while (static_cast<std::int64_t>(steps.size()) < options_.window) {
+  const std::int64_t length =
+      options_.ramp ? balance::ramped_window(windows_, options_.window) : options_.window;
+  ++windows_;
+  while (static_cast<std::int64_t>(steps.size()) < length) {
     if (at_.samples >= samples) {
       if (!steps.empty()) break;  // a window does not reach into the next epoch
       ++at_.epoch;
@@ -38,21 +54,23 @@ std::vector<StepPlan> Planner::steps_of_next_window() {
   return steps;
 }
 
-// What rank r is sent: offset and n of every step, then its sample ids.
+// What rank r is sent: offset, n and the number of active ranks of every step, then its sample ids.
 std::vector<std::vector<std::uint64_t>> Planner::draw(const std::vector<StepPlan>& steps,
-                                                      std::int64_t first_sample,
-                                                      const std::vector<double>& weights) {
+                                                      std::int64_t first_sample, const ShareRule& rule) {
   std::vector<std::vector<std::uint64_t>> parts(static_cast<std::size_t>(world_.size()));
   const int epoch = steps.front().epoch;
   const bool shuffled = options_.shuffle && epoch > options_.unshuffled_epochs;
 
   std::vector<std::vector<std::int64_t>> shares, offsets;
   for (const StepPlan& step : steps) {
-    shares.push_back(balance::proportional_shares(step.batch, weights));
+    shares.push_back(rule(step, static_cast<std::int64_t>(shares.size())));
+    MOTLEY_CHECK(shares.back().size() == parts.size());
     offsets.push_back(balance::share_offsets(shares.back()));
+    const auto idle = static_cast<std::size_t>(std::count(shares.back().begin(), shares.back().end(), 0));
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       parts[rank].push_back(static_cast<std::uint64_t>(offsets.back()[rank]));
       parts[rank].push_back(static_cast<std::uint64_t>(shares.back()[rank]));
+      parts[rank].push_back(parts.size() - idle);
     }
   }
   auto place = static_cast<std::uint64_t>(first_sample);
@@ -73,7 +91,7 @@ std::vector<std::vector<std::uint64_t>> Planner::draw(const std::vector<StepPlan
   return parts;
 }
 
-std::optional<WindowPlan> Planner::next(const std::vector<double>& weights) {
+std::optional<WindowPlan> Planner::next(const ShareRule& shares) {
   WindowPlan window;
   window.steps = steps_of_next_window();
   if (window.steps.empty()) return std::nullopt;
@@ -81,18 +99,25 @@ std::optional<WindowPlan> Planner::next(const std::vector<double>& weights) {
   for (const StepPlan& step : window.steps) in_window += step.batch;
 
   std::vector<std::vector<std::uint64_t>> parts;
-  if (world_.rank() == 0) parts = draw(window.steps, at_.samples - in_window, weights);
+  if (world_.rank() == 0) {
+    const double started_s = now_s();
+    parts = draw(window.steps, at_.samples - in_window, shares);
+    drawing_s_ += now_s() - started_s;
+  }
   const std::string what = fmt::format("the plan of {} step {}", options_.purpose, window.steps.front().step);
   std::vector<std::uint64_t> mine = world_.scatter(parts, 0, what.c_str());
 
-  std::int64_t expected = static_cast<std::int64_t>(2 * window.steps.size());
+  const std::size_t head = numbers_per_step * window.steps.size();
+  std::int64_t expected = static_cast<std::int64_t>(head);
   for (std::size_t i = 0; i < window.steps.size(); ++i) {
-    window.steps[i].offset = static_cast<std::int64_t>(mine.at(2 * i));
-    window.steps[i].n = static_cast<std::int64_t>(mine.at(2 * i + 1));
+    const std::uint64_t* numbers = &mine.at(numbers_per_step * i);
+    window.steps[i].offset = static_cast<std::int64_t>(numbers[0]);
+    window.steps[i].n = static_cast<std::int64_t>(numbers[1]);
+    window.steps[i].active = static_cast<std::int64_t>(numbers[2]);
     expected += window.steps[i].n;
   }
   MOTLEY_CHECK(static_cast<std::int64_t>(mine.size()) == expected);
-  window.rows.assign(mine.begin() + static_cast<std::ptrdiff_t>(2 * window.steps.size()), mine.end());
+  window.rows.assign(mine.begin() + static_cast<std::ptrdiff_t>(head), mine.end());
   return window;
 }
 

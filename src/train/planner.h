@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -28,6 +29,7 @@ struct StepPlan {
   std::int64_t batch = 0;   // global batch: smaller for the last one of an epoch
   std::int64_t offset = 0;  // this rank's slots are [offset, offset + n)
   std::int64_t n = 0;
+  std::int64_t active = 0;  // ranks with n > 0
   bool ends_epoch = false;
 };
 
@@ -35,6 +37,12 @@ struct WindowPlan {
   std::vector<StepPlan> steps;
   std::vector<std::uint64_t> rows;  // sample ids of this rank, steps one after the other
 };
+
+// The shares of a step, one per rank, which sum to its batch. Asked on rank 0, step by step; step_in_window
+// counts from 0.
+using ShareRule = std::function<std::vector<std::int64_t>(const StepPlan& step, std::int64_t step_in_window)>;
+// Shares in proportion to weights, one per rank.
+ShareRule in_proportion(std::vector<double> weights);
 
 struct PlannerOptions {
   const char* purpose = "training";  // named when a rank does not come for its plan
@@ -44,6 +52,7 @@ struct PlannerOptions {
   std::uint64_t pool_rows = 65536;     // --shuffle-pool
   std::function<std::int64_t(int epoch)> global_batch;
   std::int64_t window = 16;
+  bool ramp = false;          // short windows at first (balance::ramped_window), so that shares settle soon
   int unshuffled_epochs = 0;  // the first epochs keep the order of the file (--curriculum)
   bool shuffle = true;        // false: never (validation)
   int max_epoch = 0;          // 0: no limit
@@ -54,18 +63,22 @@ class Planner {
  public:
   Planner(const comm::Communicator& world, const PlannerOptions& options, const Position& start);
 
-  // The next window, or nothing at the end of the run. Collective. `weights` (one per rank, looked at on rank
-  // 0) divide the slots in proportion.
-  std::optional<WindowPlan> next(const std::vector<double>& weights);
+  // The next window, or nothing at the end of the run. Collective.
+  std::optional<WindowPlan> next(const ShareRule& shares);
+  // Seconds that rank 0 has spent drawing and dividing samples since the last call; 0 elsewhere.
+  double take_drawing_s() { return std::exchange(drawing_s_, 0.0); }
+  std::optional<WindowPlan> next(const std::vector<double>& weights) { return next(in_proportion(weights)); }
 
  private:
   std::vector<StepPlan> steps_of_next_window();
   std::vector<std::vector<std::uint64_t>> draw(const std::vector<StepPlan>& steps, std::int64_t first_sample,
-                                               const std::vector<double>& weights);
+                                               const ShareRule& rule);
 
   const comm::Communicator& world_;
   PlannerOptions options_;
   Position at_;
+  std::int64_t windows_ = 0;  // planned so far
+  double drawing_s_ = 0;
   std::optional<SampleOrder> order_;  // on rank 0
 };
 

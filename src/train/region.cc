@@ -2,8 +2,6 @@
 
 #include <thread>
 
-#include "balance/slow.h"
-
 namespace motley::train {
 namespace {
 
@@ -14,11 +12,24 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
   return std::chrono::duration<double>(to - from).count();
 }
 
+balance::SlowSpec of_this_rank(const std::string& slow, const comm::Communicator& world) {
+  if (slow.empty()) return {};
+  return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())];
+}
+
 }  // namespace
 
-double slow_factor(const std::string& slow, const comm::Communicator& world) {
-  if (slow.empty()) return 1;
-  return balance::parse_slow(slow, world.size())[static_cast<std::size_t>(world.rank())].factor;
+ComputeRegion::ComputeRegion(Backend& backend, const balance::SlowSpec& slow, int rank, std::uint64_t seed)
+    : backend_(backend), slow_(slow), rank_(rank), seed_(seed) {}
+
+ComputeRegion::ComputeRegion(Backend& backend, const std::string& slow, const comm::Communicator& world,
+                             std::uint64_t seed)
+    : ComputeRegion(backend, of_this_rank(slow, world), world.rank(), seed) {}
+
+void ComputeRegion::begin_step(std::int64_t step, std::int64_t n) {
+  if (slow_.empty()) return;
+  factor_ = slow_.factor(step);
+  if (n > 0) owed_s_ += slow_.delay_s(step, rank_, seed_);
 }
 
 void ComputeRegion::open() {
@@ -27,26 +38,38 @@ void ComputeRegion::open() {
 }
 
 void ComputeRegion::lap() {
-  if (slow_factor_ <= 1) return;
+  if (slow_.empty()) return;
+  backend_.synchronize();
   const Clock::time_point now = Clock::now();
-  owed_s_ += (slow_factor_ - 1) * seconds_between(lap_started_, now);
+  owed_s_ += (factor_ - 1) * seconds_between(lap_started_, now);
   lap_started_ = now;
   if (owed_s_ < shortest_sleep_s) return;
   std::this_thread::sleep_for(std::chrono::duration<double>(owed_s_));
   lap_started_ = Clock::now();
-  // A sleep that lasted too long is made up for by the next.
-  owed_s_ -= seconds_between(now, lap_started_);
+  const double slept_s = seconds_between(now, lap_started_);
+  times_.slept_s += slept_s;
+  owed_s_ -= slept_s;  // a sleep that lasted too long is made up for by the next
+}
+
+void ComputeRegion::begin_micro_batch() {
+  const std::int64_t mark = backend_.mark();
+  marks_.emplace_back(mark, mark);
+}
+
+void ComputeRegion::end_micro_batch() {
+  marks_.back().second = backend_.mark();
 }
 
 void ComputeRegion::close() {
+  backend_.synchronize();
   lap();
-  seconds_ += seconds_between(opened_, Clock::now());
+  times_.compute_s += seconds_between(opened_, Clock::now());
+  for (const auto& [from, to] : marks_) times_.micro_batches_s.push_back(backend_.seconds_between(from, to));
+  marks_.clear();
 }
 
-double ComputeRegion::take_seconds() {
-  const double seconds = seconds_;
-  seconds_ = 0;
-  return seconds;
+RegionTimes ComputeRegion::take() {
+  return std::exchange(times_, {});
 }
 
 }  // namespace motley::train

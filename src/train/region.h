@@ -4,35 +4,63 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "balance/slow.h"
 #include "comm/communicator.h"
+#include "kernels/backend.h"
 
 namespace motley::train {
 
-// How many times slower this rank is to play, from --slow (empty: 1).
-double slow_factor(const std::string& slow, const comm::Communicator& world);
+// What the region was open for, in seconds.
+struct RegionTimes {
+  double compute_s = 0;  // from opening to closing, sleep included
+  double slept_s = 0;    // of that, asleep for --slow
+  // Of each micro-batch, by the device's own marks; sleep that fell into it included.
+  std::vector<double> micro_batches_s;
+};
 
 class ComputeRegion {
  public:
-  // slow_factor >= 1: the region takes this many times as long as its work.
-  explicit ComputeRegion(double slow_factor) : slow_factor_(slow_factor) {}
+  // `slow` is what --slow says of this rank, `seed` that of its random delays. The backend must outlive the
+  // region.
+  ComputeRegion(Backend& backend, const balance::SlowSpec& slow, int rank, std::uint64_t seed);
+  // Of the rank's entry in --slow ("": none).
+  ComputeRegion(Backend& backend, const std::string& slow, const comm::Communicator& world,
+                std::uint64_t seed);
 
+  // The regions that follow belong to this step, in which the rank has n samples. A delay per batch is owed
+  // once per call, by a rank that has any.
+  void begin_step(std::int64_t step, std::int64_t n);
   void open();
   // Sleeps off the slowness owed for the work since the last lap. Called wherever results become visible to
   // other ranks while the region is open: a gradient bucket must not leave a slow rank early.
   void lap();
+  // Around each micro-batch, while the region is open.
+  void begin_micro_batch();
+  void end_micro_batch();
+  // Those since open() do not count: they ran out of memory, and the share is run again.
+  void forget_micro_batches() { marks_.clear(); }
+  // Waits for the device.
   void close();
 
-  // Seconds that the region was open since the last call, sleep included.
-  double take_seconds();
+  // Of what was open since the last call.
+  RegionTimes take();
 
  private:
   using Clock = std::chrono::steady_clock;
-  double slow_factor_;
+  Backend& backend_;
+  balance::SlowSpec slow_;
+  int rank_;
+  std::uint64_t seed_;
+  double factor_ = 1;
   Clock::time_point opened_, lap_started_;
   double owed_s_ = 0;
-  double seconds_ = 0;
+  RegionTimes times_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> marks_;  // begin and end of micro-batches
 };
 
 }  // namespace motley::train

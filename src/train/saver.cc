@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "balance/balancer.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/retention.h"
@@ -44,7 +45,8 @@ void warn_of_other_model(const fs::path& checkpoint, const Task& task) {
     if (before == text) continue;
     std::string differences;
     if (name == "config.json") {
-      const Json was = parse_json(before, (checkpoint / name).string(), ExitCode::checkpoint), is = Json::parse(text);
+      const Json was = parse_json(before, (checkpoint / name).string(), ExitCode::checkpoint),
+                 is = Json::parse(text);
       for (const auto& [key, value] : is.items()) {
         if (was.value(key, Json()) == value) continue;
         differences += fmt::format("{} {} was {}, is {}", differences.empty() ? ":" : ";", key,
@@ -58,11 +60,30 @@ void warn_of_other_model(const fs::path& checkpoint, const Task& task) {
 }
 
 // The options that decide what is computed; the others may change freely between a run and its continuation.
-const char* const mathematical_options[] = {
-    "seed",     "optimizer",      "momentum",         "dampening",         "nesterov",   "adam-betas",
-    "adam-eps", "adadelta-rho",   "adadelta-eps",     "weight-decay",      "clip-norm",  "lr",
-    "power",    "warmup-updates", "total-num-update", "end-learning-rate", "curriculum", "shuffle-pool",
-    "precision", "masking",       "masked-lm-prob",   "max-predictions-per-seq", "whole-word"};
+const char* const mathematical_options[] = {"seed",
+                                            "optimizer",
+                                            "momentum",
+                                            "dampening",
+                                            "nesterov",
+                                            "adam-betas",
+                                            "adam-eps",
+                                            "adadelta-rho",
+                                            "adadelta-eps",
+                                            "weight-decay",
+                                            "clip-norm",
+                                            "lr",
+                                            "local-steps",
+                                            "power",
+                                            "warmup-updates",
+                                            "total-num-update",
+                                            "end-learning-rate",
+                                            "curriculum",
+                                            "shuffle-pool",
+                                            "precision",
+                                            "masking",
+                                            "masked-lm-prob",
+                                            "max-predictions-per-seq",
+                                            "whole-word"};
 
 }  // namespace
 
@@ -83,6 +104,10 @@ void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) 
                          std::end(mathematical_options);
     if (matters && before.contains(name)) changed("--" + name, before[name].get<std::string>(), value);
   }
+  // What the published policies do to the gradient is not what the others do.
+  const auto published = [](const std::string& policy) { return policy == "dp" || policy == "edp"; };
+  const std::string policy = before.value("policy", ""), now = options_.batch.policy;
+  if (published(policy) || published(now)) changed("--policy", policy, now);
   const std::string where = "trainer.json";
   constexpr ExitCode code = ExitCode::checkpoint;
   const int epoch = json_get<int>(trainer, "epoch", where, code);
@@ -92,7 +117,8 @@ void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) 
           std::to_string(json_get<std::uint64_t>(trainer, "training_samples", where, code)),
           std::to_string(planner.samples));
   if (trainer.contains("training_layout"))
-    changed("the layout of the training data", trainer["training_layout"].get<std::string>(), layout_text(planner));
+    changed("the layout of the training data", trainer["training_layout"].get<std::string>(),
+            layout_text(planner));
   if (!changes.empty()) log::warn("this run continues another, and is not the same: {}", changes);
 }
 
@@ -120,6 +146,8 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
       wanted.insert(wanted.end(), of_state.begin(), of_state.end());
     }
     reader.read_optimizer(wanted);
+    found_balance_ = reader.trainer().value("balance", Json());
+    found_where_ = where;
     warn_of_changes(reader.trainer(), planner);
     warn_of_other_model(path, task_);
   }
@@ -164,14 +192,23 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
                   Best::from_json(found.value("best", Json()), best)};
 }
 
+void Saver::keep(LoadBalance& balance) {
+  balance_ = &balance;
+  comm::agree_on_root(world_, "taking over the shares", [&] {
+    if (found_balance_.is_null() || !balance.measures()) return;
+    if (!balance.restore(found_balance_, found_where_))
+      log::info("the shares begin anew: the run that is continued had other ranks or another --policy");
+  });
+}
+
 void Saver::begin_from_source() {
   const ParameterStore& store = task_.parameters();
   staging_.assign(1, std::vector<float>(store.arena_elements()));
   backend_.copy_to_host(staging_[0].data(), store.values().data, store.values().bytes());
   comm::agree_on_root(world_, "reading the parameters to begin with", [&] {
     const ModelSource source = find_source(options_.save.init_from);
-    const std::vector<std::string> absent = read_source(source, task_.name(), task_.name_rules(),
-                                                        entries_of(store, "", staging_[0].data()));
+    const std::vector<std::string> absent =
+        read_source(source, task_.name(), task_.name_rules(), entries_of(store, "", staging_[0].data()));
     log::info("a new run with the parameters of {}{}", source.path.string(), absent_text(absent));
   });
   distribute(staging_[0], store.values(), world_, backend_, "the parameters to begin with");
@@ -207,6 +244,7 @@ std::string Saver::save(const Position& position, const Best& best, const Planne
       trainer["training_layout"] = layout_text(planner);
       trainer["kind"] = checkpoint::kind_text({position.step, epoch_end, interval});
       trainer["best"] = best.to_json();
+      if (balance_ != nullptr) trainer["balance"] = balance_->to_json();
       trainer["options"] = Json::object();
       for (const auto& [name, value] : options_.as_used) trainer["options"][name] = value;
       tidy_up(checkpoint::write(options_.save.save_dir, position.step, contents), best.step == position.step);
@@ -262,12 +300,15 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     warn_of_other_model(path, task);
     Json found = to_json(position_of(reader.trainer(), where));
     found["path"] = path.string();
+    const Json balance = reader.trainer().value("balance", Json::object());
+    if (balance.contains("models")) found["shares"] = balance::shares_of(balance, where);
     description = found.dump(-1, ' ', false, Json::error_handler_t::replace);
   });
   const Json found = Json::parse(world.broadcast(description, 0, "which checkpoint was read"));
   distribute(staging_, store.values(), world, backend, "the parameters of the checkpoint");
   task.parameters().changed();
-  return {found["path"].get<std::string>(), position_of(found, "the checkpoint")};
+  return {found["path"].get<std::string>(), position_of(found, "the checkpoint"),
+          found.value("shares", std::vector<double>())};
 }
 
 }  // namespace motley::train

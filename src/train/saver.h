@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "core/json.h"
 #include "train/judge.h"
+#include "train/load_balance.h"
 #include "train/optimizer.h"
 #include "train/options.h"
 #include "train/planner.h"
@@ -34,16 +35,21 @@ class Saver {
   };
   std::optional<Restored> restore(const PlannerOptions& planner, const Best& best);
 
+  // Checkpoints hold the state of the load balance from here on; when this run continues another, it goes
+  // on with the shares of that one. Collective.
+  void keep(LoadBalance& balance);
+
   // Begins a new run with the parameters of --init-from; parts of the network that are absent there keep
   // the values that they have. Collective.
   void begin_from_source();
 
-  // Points `best` at its checkpoint again, on rank 0 alone: a run that was killed may not have come to it, and
-  // retention goes by the link.
+  // Points `best` at its checkpoint again, on rank 0 alone: a run that was killed may not have come to it,
+  // and retention goes by the link.
   void repair_best(const Best& best) const;
 
-  // Writes the checkpoint of this step, in place of one that is already there, and removes those that need not
-  // be kept. A failure is warned of, and its reason returned: nothing when the checkpoint stands. Collective.
+  // Writes the checkpoint of this step, in place of one that is already there, and removes those that need
+  // not be kept. A failure is warned of, and its reason returned: nothing when the checkpoint stands.
+  // Collective.
   std::string save(const Position& position, const Best& best, const PlannerOptions& planner, bool epoch_end,
                    bool interval);
 
@@ -58,6 +64,9 @@ class Saver {
   Backend& backend_;
   Task& task_;
   Optimizer* optimizer_;
+  LoadBalance* balance_ = nullptr;
+  Json found_balance_;  // on rank 0, of the checkpoint that is continued
+  std::string found_where_;
   // Parameters and optimizer state on their way from rank 0 to the others: members, because MPI may still
   // write to them when a deadline has passed.
   std::vector<std::vector<float>> staging_;
@@ -69,6 +78,7 @@ class ParameterRestorer {
   struct Found {
     std::filesystem::path path;
     Position position;
+    std::vector<double> shares;  // that its run had in the end; empty where they followed no measurement
   };
   // Reads on rank 0 and sends to all. Collective.
   Found restore(const std::string& save_dir, const std::string& restore_file, const comm::Communicator& world,

@@ -1,13 +1,12 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 
-#include "balance/shares.h"
 #include "checkpoint/directory.h"
 #include "comm/agree.h"
+#include "core/clock.h"
 #include "core/files.h"
 #include "core/log.h"
 #include "report/terminal.h"
@@ -15,18 +14,6 @@
 
 namespace motley::train {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
-// overlap.
-std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
-  constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
-  const std::size_t even = elements * sizeof(float) / buckets_wanted;
-  return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
-}
 
 std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
   std::int64_t largest = 0;
@@ -38,22 +25,14 @@ std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
 
 }  // namespace
 
-std::vector<double> share_weights(const BatchOptions& options, int ranks) {
-  if (options.policy == "static") return balance::parse_weights(options.weights, ranks);
-  return std::vector<double>(static_cast<std::size_t>(ranks), 1.0);
-}
-
-Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world)
-    : options_(options),
-      world_(world),
-      weights_(share_weights(options.batch, world.size())),
-      region_(slow_factor(options.slow, world)) {}
+Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world, TaskMaker maker)
+    : options_(options), world_(world), make_task_(std::move(maker)) {}
 
 Trainer::~Trainer() = default;
 
 void Trainer::prepare() {
   comm::agree(world_, "making the model", [&] {
-    task_ = make_task(options_);
+    task_ = make_task_(options_);
     judge_ = std::make_unique<Judge>(options_, world_, *task_);
   });
   meter_ = StepMeter(task_->sums());
@@ -72,29 +51,27 @@ void Trainer::open_train_data() {
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
   backend_ = make_backend(options_.device, options_.threads, world_);
+  if (!options_.memory_limit.empty()) {
+    memory_limits_ =
+        parse_memory_limit(options_.memory_limit, world_.size())[static_cast<std::size_t>(world_.rank())];
+    memory_limit_ = memory_limits_.bytes(1);
+    if (memory_limit_) backend_->set_memory_limit(*memory_limit_);
+  }
   const comm::ProcessorShare share = comm::processor_share(world_);
   double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
   world_.all_reduce_max(crowding, "how crowded the hosts are");
   crowded_ = crowding[0] > 1;
   warn_of_slow_precision();
-  const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
-  max_micro_batch_ =
-      std::min({options_.batch.max_sentences, batch, static_cast<std::int64_t>(train_data_.source.rows)});
-  const auto sums = static_cast<std::size_t>(task_->sums());
+  const std::int64_t largest_share =
+      std::min({options_.batch.max_sentences, largest_global_batch(options_.batch, world_.size()),
+                static_cast<std::int64_t>(train_data_.source.rows)});
   comm::agree(world_, "taking memory for the model", [&] {
-    task_->allocate(*backend_, max_micro_batch_, true);
+    task_->allocate_parameters(*backend_, true);
     optimizer_ = make_optimizer(options_.optimizer, *backend_, task_->parameters());
-    small_ = Buffer(*backend_, (sums + 4) * sizeof(double));
+    micro_batches_ = std::make_unique<MicroBatches>(*backend_, *task_, largest_share, true);
   });
-  sums_ = small_.view(DType::f64, Shape{task_->sums()});
-  sum_squares_ = small_.view(DType::f64, Shape{1}, sums * sizeof(double));
-  count_ = small_.view(DType::f64, Shape{1}, (sums + 1) * sizeof(double));
-  scale_ = small_.view(DType::f32, Shape{2}, (sums + 2) * sizeof(double));
-  host_sums_.resize(sums);
   saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
-  const std::size_t elements = task_->parameters().arena_elements();
-  reducer_ = std::make_unique<comm::GradientReducer>(world_, elements,
-                                                     bucket_bytes(options_.bucket_cap_mb, elements));
+  stepper_ = std::make_unique<Stepper>(options_, world_, *backend_, *task_, *optimizer_, *micro_batches_);
 }
 
 void Trainer::warn_of_slow_precision() const {
@@ -115,13 +92,18 @@ void Trainer::start_or_continue() {
     return global_batch(batch, epoch, ranks);
   };
   planner_options_.window = options_.batch.window;
+  planner_options_.ramp = balance::parse_policy(options_.batch.policy) == balance::PolicyKind::automatic;
   planner_options_.unshuffled_epochs = static_cast<int>(options_.data.curriculum);
   planner_options_.max_epoch = static_cast<int>(options_.max_epoch);
   planner_options_.max_step = options_.max_update;
-  if (const auto restored = saver_->restore(planner_options_, judge_->best())) {
-    position_ = restored->position;
+  const auto restored = saver_->restore(planner_options_, judge_->best());
+  if (restored) position_ = restored->position;
+  balance_ =
+      std::make_unique<LoadBalance>(options_.batch, world_, planner_options_.global_batch, position_.epoch);
+  saver_->keep(*balance_);
+  if (restored) {
     judge_->restore(restored->best);
-    started_step_ = position_.step;
+    started_step_ = reported_step_ = position_.step;
     saved_.step = position_.step;
     saved_.best_step = restored->best.step;
     log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
@@ -175,147 +157,112 @@ void Trainer::run() {
   if (judge_ == nullptr) prepare();
   Planner planner(world_, planner_options_, position_);
   step_started_s_ = now_s();
-  std::optional<WindowPlan> window = planner.next(weights_);
+  const ShareRule shares = balance_->rule();
+  std::optional<WindowPlan> window = planner.next(shares);
   if (!window) log::info("nothing is left to do: the run is complete at step {}", position_.step);
   if (window) train_data_.reader->request(window->rows);
   while (window && !stop_) {
     const double started_s = now_s();
-    std::optional<WindowPlan> ahead = planner.next(weights_);
+    std::optional<WindowPlan> ahead = planner.next(shares);
+    double waited_s = now_s() - started_s - planner.take_drawing_s();
     if (ahead) train_data_.reader->request(ahead->rows);
     io::Window rows;
-    comm::agree(world_, "reading the training data",
-                [&] { rows = train_data_.reader->take(world_.timeout_s()); });
-    count_totals(*window, rows);
-    double waited_s = now_s() - started_s;
-    std::int64_t first_row = 0;
-    for (const StepPlan& step : window->steps) {
-      const auto index = static_cast<std::size_t>(&step - window->steps.data());
-      const auto totals = static_cast<std::size_t>(task_->totals());
-      step_totals_ = std::span(totals_).subspan(index * totals, totals);
-      run_step(step, rows, first_row, waited_s, &step == &window->steps.back());
-      waited_s = 0;
-      first_row += step.n;
-      if (stop_) break;
-    }
+    double read_s = 0;
+    const double asked_s = now_s();
+    comm::agree(world_, "reading the training data", [&] {
+      rows = train_data_.reader->take(world_.timeout_s());
+      read_s = now_s() - asked_s;
+    });
+    waited_s += now_s() - asked_s - read_s;
+    waited_s += stepper_->begin_window(*window, train_data_.source, rows);
+    run_window(*window, read_s, waited_s);
     window = std::move(ahead);
   }
   finish();
 }
 
-void Trainer::run_step(const StepPlan& plan, const io::Window& rows, std::int64_t first_row, double waited_s,
-                       bool window_ends) {
+void Trainer::run_window(const WindowPlan& window, double read_s, double waited_s) {
+  for (const StepPlan& step : window.steps) {
+    run_step(step, read_s, waited_s, &step == &window.steps.back());
+    read_s = waited_s = 0;
+    if (stop_) return;
+  }
+}
+
+void Trainer::run_step(const StepPlan& plan, double read_s, double waited_s, bool window_ends) {
   const double lr = learning_rate(options_.schedule, plan.step, plan.epoch);
   if (plan.step > options_.schedule.warmup_updates + 1 && lr <= options_.schedule.min_lr) {
     log::info("the learning rate has reached --min-lr at step {}", plan.step);
     stop_ = true;
     return;
   }
-  double wait_s = waited_s + run_micro_batches(plan, rows, first_row);
-  wait_s += reduce_sums();
-  update(plan, lr);
+  const auto limit = memory_limits_.bytes(plan.step);
+  if (limit && limit != memory_limit_) micro_batches_->set_limit(*limit);
+  memory_limit_ = limit;
+  StepOutcome outcome = stepper_->run(lr);
+  grad_norm_ = outcome.grad_norm;
+  if (!stepper_->local()) {
+    if (!outcome.finite) fail_not_finite(plan.step, outcome);
+    meter_.add_sums(outcome.sums);
+  }
   position_ = {plan.epoch, position_.epoch == plan.epoch ? position_.samples + plan.batch : plan.batch,
                plan.step};
-  meter_.add(plan.n, region_.take_seconds(), wait_s, now_s() - step_started_s_, plan.batch, host_sums_);
-  step_started_s_ = now_s();
   if (observer_) {
-    observer_({plan.step, task_->metrics(host_sums_).loss, task_->divisor(host_sums_), grad_norm_,
-               task_->parameters().gradients()});
+    observer_({plan.step, task_->metrics(outcome.sums).loss, outcome.divisor, grad_norm_,
+               task_->parameters().gradients(), plan.n, outcome.times.region.micro_batches_s.size()});
   }
+  const bool round_ends =
+      plan.step % options_.batch.local_steps == 0 || plan.ends_epoch || due_after(plan).any();
+  outcome.times.wait_s += waited_s;
+  balance_->add(plan.n, outcome.times.region.compute_s);
+  if (stepper_->local() && round_ends) bring_together();
+  meter_.add(plan.n, outcome.times, read_s, now_s() - step_started_s_, plan.batch);
+  step_started_s_ = now_s();
   after_step(plan, window_ends);
-}
-
-// What the losses of each step are divided by, where a task needs it beforehand: once per window, since the rows
-// of all its steps are there.
-void Trainer::count_totals(const WindowPlan& window, const io::Window& rows) {
-  const auto totals = static_cast<std::size_t>(task_->totals());
-  totals_.assign(totals * window.steps.size(), 0.0);
-  if (totals == 0) return;
-  std::int64_t first_row = 0;
-  for (std::size_t i = 0; i < window.steps.size(); ++i) {
-    const StepPlan& step = window.steps[i];
-    task_->count({train_data_.source, rows, first_row, step.n},
-                 {options_.seed, static_cast<std::uint32_t>(step.step), static_cast<std::uint32_t>(step.offset)},
-                 std::span(totals_).subspan(i * totals, totals));
-    first_row += step.n;
+  if (window_ends) {
+    const double started_s = now_s();
+    balance_->end_window();
+    meter_.add_wait(now_s() - started_s);
   }
-  world_.all_reduce_sum(totals_, "the counts of a window");
 }
 
-// Forward and backward passes over this rank's share, and the sum of the gradients over ranks. Returns the
-// seconds spent waiting for other ranks.
-double Trainer::run_micro_batches(const StepPlan& plan, const io::Window& rows, std::int64_t first_row) {
-  region_.open();
-  const View gradients = task_->parameters().gradients();
-  reducer_->begin({gradients.as<float>(), static_cast<std::size_t>(gradients.elements())});
-  backend_->fill_zero(sums_);
-  const std::vector<std::int64_t> sizes = balance::micro_batches(plan.n, max_micro_batch_);
-  if (sizes.empty()) backend_->fill_zero(gradients);
-  std::int64_t done = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Pass pass{.backend = *backend_,
-                    .training = true,
-                    .seed = options_.seed,
-                    .step = static_cast<std::uint32_t>(plan.step),
-                    .first_slot = static_cast<std::uint32_t>(plan.offset + done),
-                    .accumulate = i > 0};
-    GradientsDone release;
-    if (i + 1 == sizes.size()) {
-      release = [this](std::size_t elements) {
-        region_.lap();
-        reducer_->ready_up_to(elements);
-      };
-    }
-    task_->train(pass, Rows{train_data_.source, rows, first_row + done, sizes[i]}, step_totals_, sums_,
-                 release);
-    done += sizes[i];
-    region_.lap();
-  }
-  backend_->synchronize();
-  region_.close();
-  return reducer_->finish();
+// The end of a round of local steps: from here on all ranks have the same parameters again.
+void Trainer::bring_together() {
+  const StepOutcome together = stepper_->average();
+  meter_.add_wait(together.times.wait_s);
+  meter_.add_sums(together.sums);
+  if (together.finite) return;
+  flush_interval();
+  throw AgreedError(
+      ExitCode::internal,
+      fmt::format("the local steps up to step {}: on {} rank(s) a loss or the norm of a gradient was not "
+                  "a finite number; a lower --lr or --clip-norm may help",
+                  position_.step, together.ranks_not_finite));
 }
 
-double Trainer::reduce_sums() {
-  backend_->copy_to_host(host_sums_.data(), sums_.data, sums_.bytes());
-  const double started_s = now_s();
-  world_.all_reduce_sum(host_sums_, "the loss of a step");
-  return now_s() - started_s;
+void Trainer::fail_not_finite(std::int64_t step, const StepOutcome& outcome) {
+  flush_interval();
+  throw AgreedError(
+      ExitCode::internal,
+      fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
+                  "so the parameters were left as they were; a lower --lr or --clip-norm may help",
+                  step, task_->metrics(outcome.sums).loss, outcome.grad_norm));
 }
 
-// Divides the summed gradient by the count over the global batch, clips it and steps the optimizer.
-void Trainer::update(const StepPlan& plan, double lr) {
-  region_.open();
-  const View gradients = task_->parameters().gradients();
-  const double divisor = task_->divisor(host_sums_);
-  backend_->copy_to_device(count_.data, &divisor, sizeof(double));
-  backend_->sum_squares(gradients, sum_squares_);
-  backend_->gradient_scale(sum_squares_, count_, static_cast<float>(options_.optimizer.clip_norm), scale_);
-  float scale_and_norm[2];
-  backend_->copy_to_host(scale_and_norm, scale_.data, sizeof(scale_and_norm));
-  grad_norm_ = scale_and_norm[1];
-  // The same on every rank, since loss and gradient are: all end together.
-  const double loss = task_->metrics(host_sums_).loss;
-  if (!std::isfinite(loss) || !std::isfinite(grad_norm_)) {
-    flush_interval();
-    throw AgreedError(
-        ExitCode::internal,
-        fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
-                    "so the parameters were left as they were; a lower --lr or --clip-norm may help",
-                    plan.step, loss, grad_norm_));
-  }
-  optimizer_->step(lr, plan.step, scale_.reshaped(Shape{2}));
-  backend_->synchronize();
-  region_.close();
+Trainer::Due Trainer::due_after(const StepPlan& plan) const {
+  const SaveOptions& saving = options_.save;
+  Due due;
+  due.interval = saving.save_interval_updates > 0 && plan.step % saving.save_interval_updates == 0;
+  due.epoch_save = plan.ends_epoch && saving.save_interval > 0 && plan.epoch % saving.save_interval == 0;
+  due.validation = plan.ends_epoch && options_.data.validate_interval > 0 &&
+                   plan.epoch % options_.data.validate_interval == 0;
+  return due;
 }
 
 void Trainer::after_step(const StepPlan& plan, bool window_ends) {
-  report(window_ends, plan, learning_rate(options_.schedule, plan.step, plan.epoch));
-  const SaveOptions& saving = options_.save;
-  const bool interval = saving.save_interval_updates > 0 && plan.step % saving.save_interval_updates == 0;
-  const bool epoch_save =
-      plan.ends_epoch && saving.save_interval > 0 && plan.epoch % saving.save_interval == 0;
-  const bool validation_due = plan.ends_epoch && options_.data.validate_interval > 0 &&
-                              plan.epoch % options_.data.validate_interval == 0;
+  // A checkpoint knows of the steps before it only what has been written by then.
+  report(window_ends || due_after(plan).any(), plan, learning_rate(options_.schedule, plan.step, plan.epoch));
+  const auto [interval, epoch_save, validation_due] = due_after(plan);
   if (interval || validation_due) {
     try {
       validate();
@@ -331,10 +278,16 @@ void Trainer::after_step(const StepPlan& plan, bool window_ends) {
   if (interval || validation_due || epoch_save || new_best) step_started_s_ = now_s();
 }
 
-void Trainer::report(bool window_ends, const StepPlan& plan, double lr) {
-  const bool line_due = plan.step % options_.report.log_interval == 0;
-  if (!line_due && !window_ends) return;
+void Trainer::report(bool collect, const StepPlan& plan, double lr) {
+  // Between the ends of rounds of local steps nothing is known of the other ranks.
+  if (stepper_->apart()) return;
+  const std::int64_t interval = options_.report.log_interval;
+  const bool line_due = plan.step / interval != reported_step_ / interval;
+  if (!line_due && !collect) return;
+  if (line_due) reported_step_ = plan.step;
+  const double started_s = now_s();
   report::StepRecord record = meter_.collect(world_, *task_);
+  meter_.add_wait(now_s() - started_s);
   record.step = plan.step;
   record.epoch = plan.epoch;
   record.lr = lr;
@@ -358,8 +311,11 @@ void Trainer::flush_interval() {
 void Trainer::validate() {
   if (!judge_->has_data() || validated_step_ == position_.step) return;
   validated_step_ = position_.step;
-  const EvaluateOptions how{planner_options_.global_batch(position_.epoch), max_micro_batch_,
-                            options_.batch.window, weights_};
+  const EvaluateOptions how{.global_batch = planner_options_.global_batch(position_.epoch),
+                            .window = options_.batch.window,
+                            .weights = balance_->weights(),
+                            .step = position_.step,
+                            .micro_batches = micro_batches_.get()};
   const std::vector<report::ValidRecord> records = judge_->judge(*backend_, position_, how);
   if (world_.rank() != 0) return;
   flush_interval();
@@ -379,6 +335,7 @@ void Trainer::save(bool epoch_end, bool interval) {
 
 void Trainer::finish() {
   const bool trained = position_.step > started_step_;
+  if (stepper_->apart()) bring_together();
   if (!meter_.empty()) {
     StepPlan last;
     last.step = position_.step;
@@ -392,11 +349,12 @@ void Trainer::finish() {
       trained && !options_.save.no_save && (!saved_here || saved_.best_step != judge_->best().step);
   if (unsaved) save(saved_here && saved_.epoch_end, saved_here && saved_.interval);
   progress_.reset();
-  if (world_.rank() == 0 && summary_.samples_per_s() > 0) log::info("{}", summary_.text(crowded_));
+  if (world_.rank() == 0 && summary_.samples_per_s() > 0)
+    log::info("{}", summary_.text(crowded_, balance_->policy() == balance::PolicyKind::automatic));
   if (unsaved && saved_.step != position_.step) {
     throw AgreedError(ExitCode::checkpoint,
-                      fmt::format("the last checkpoint (step {}) could not be written to {}: {}", position_.step,
-                                  options_.save.save_dir, save_failure_));
+                      fmt::format("the last checkpoint (step {}) could not be written to {}: {}",
+                                  position_.step, options_.save.save_dir, save_failure_));
   }
 }
 

@@ -1,9 +1,5 @@
-// The training loop.
-//
-// A step: every rank runs its share of the global batch as micro-batches; gradients of the summed loss are
-// summed over micro-batches and, bucket by bucket while the backward pass still runs, over ranks; the sum is
-// divided once by the count over the whole global batch, clipped, and stepped. Every rank then holds the same
-// parameters.
+// The training loop: plans windows, reads them, runs their steps (train/stepper.h), reports, judges and
+// saves.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +9,6 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/gradient_reducer.h"
 #include "kernels/backend.h"
 #include "report/metrics.h"
 #include "report/progress.h"
@@ -21,12 +16,15 @@
 #include "train/data.h"
 #include "train/device.h"
 #include "train/judge.h"
+#include "train/load_balance.h"
+#include "train/memory_limit.h"
 #include "train/meter.h"
+#include "train/micro_batches.h"
 #include "train/optimizer.h"
 #include "train/options.h"
 #include "train/planner.h"
-#include "train/region.h"
 #include "train/saver.h"
+#include "train/stepper.h"
 #include "train/task.h"
 
 namespace motley::train {
@@ -34,16 +32,21 @@ namespace motley::train {
 // What an observer (a test, say) may look at after a step, on every rank.
 struct StepResult {
   std::int64_t step = 0;
-  double loss = 0;       // mean over the global batch
+  double loss = 0;       // mean over the global batch; of local steps over this rank's share, as what follows
   double count = 0;      // what the summed gradient was divided by
   double grad_norm = 0;  // of the mean gradient, before clipping
   ConstView gradients;   // the summed gradient arena
+  std::int64_t n = 0;    // this rank's share, and the micro-batches that it ran as
+  std::size_t micro_batches = 0;
 };
 using StepObserver = std::function<void(const StepResult&)>;
 
+using TaskMaker = std::function<std::unique_ptr<Task>(const TrainOptions&)>;
+
 class Trainer {
  public:
-  Trainer(const TrainOptions& options, const comm::Communicator& world);
+  // `maker` makes the task, on every rank.
+  Trainer(const TrainOptions& options, const comm::Communicator& world, TaskMaker maker = make_task);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -64,14 +67,19 @@ class Trainer {
   void warn_of_slow_precision() const;
   void start_or_continue();
   void open_outputs();
-  // waited_s: what planning and reading of the window cost before its first step.
-  void run_step(const StepPlan& plan, const io::Window& rows, std::int64_t first_row, double waited_s,
-                bool window_ends);
-  double run_micro_batches(const StepPlan& plan, const io::Window& rows, std::int64_t first_row);
-  void count_totals(const WindowPlan& window, const io::Window& rows);
-  double reduce_sums();
-  void update(const StepPlan& plan, double lr);
-  void report(bool window_ends, const StepPlan& plan, double lr);
+  // read_s and waited_s: what reading and planning of the window cost this rank before its first step.
+  void run_window(const WindowPlan& window, double read_s, double waited_s);
+  void run_step(const StepPlan& plan, double read_s, double waited_s, bool window_ends);
+  // What is due after a step.
+  struct Due {
+    bool interval = false, epoch_save = false, validation = false;
+    bool any() const { return interval || epoch_save || validation; }
+  };
+  Due due_after(const StepPlan& plan) const;
+  void bring_together();
+  [[noreturn]] void fail_not_finite(std::int64_t step, const StepOutcome& outcome);
+  // Brings the times and sums of the steps since the last call together when a line is due, or when told to.
+  void report(bool collect, const StepPlan& plan, double lr);
   void after_step(const StepPlan& plan, bool window_ends);
   void flush_interval();
   void validate();
@@ -80,25 +88,21 @@ class Trainer {
 
   TrainOptions options_;
   const comm::Communicator& world_;
+  TaskMaker make_task_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Task> task_;
-  std::vector<double> weights_;  // one per rank: the proportions of the shares
   DataSet train_data_;
   std::unique_ptr<Judge> judge_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<comm::GradientReducer> reducer_;
+  std::unique_ptr<MicroBatches> micro_batches_;
+  std::unique_ptr<LoadBalance> balance_;
+  std::unique_ptr<Stepper> stepper_;
   PlannerOptions planner_options_;
   Position position_;
-  ComputeRegion region_;
-  std::int64_t max_micro_batch_ = 0;
-
-  Buffer small_;  // sums, sum of squares, count, scale and norm
-  View sums_, sum_squares_, count_, scale_;
-  std::vector<double> host_sums_;
-  std::vector<double> totals_;  // of the global batches of the window at hand, step by step
-  std::span<const double> step_totals_;
   double grad_norm_ = 0;
+  MemoryLimits memory_limits_;  // of this rank, by --memory-limit, and the one that holds now
+  std::optional<std::size_t> memory_limit_;
 
   StepMeter meter_{0};
   report::StepRecord interval_;
@@ -108,18 +112,15 @@ class Trainer {
   StepObserver observer_;
 
   std::string save_failure_;  // why the newest checkpoint was not written, if it was not
-  bool crowded_ = false;  // some host has fewer processors than its ranks have threads
+  bool crowded_ = false;      // some host has fewer processors than its ranks have threads
   bool stop_ = false;
   double step_started_s_ = 0;
-  std::int64_t started_step_ = 0;
+  std::int64_t started_step_ = 0, reported_step_ = 0;
   std::int64_t validated_step_ = -1;
   struct {
     std::int64_t step = -1, best_step = -1;
     bool epoch_end = false, interval = false;
   } saved_;  // the newest checkpoint that this run wrote or came from
 };
-
-// One weight per rank: ones for --policy sync, --weights for static.
-std::vector<double> share_weights(const BatchOptions& options, int ranks);
 
 }  // namespace motley::train

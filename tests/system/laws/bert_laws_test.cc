@@ -1,6 +1,6 @@
 // Laws 1, 2 and 4 of the design on task bert, dropout on: gzip shards of unequal length, static and dynamic
-// masks, recomputation, float32 and bfloat16. Runs under mpirun with 4 ranks, which are split into worlds of 1,
-// 3 and 4.
+// masks, recomputation, float32 and bfloat16. Runs under mpirun with 4 ranks, which are split into worlds
+// of 1, 3 and 4.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,6 +43,7 @@ class BertLaws : public Worlds {
     options.save.save_interval = 0;
     options.batch.global_batch = batch;
     options.batch.max_sentences = 8;
+    options.batch.policy = "sync";
     options.batch.window = 4;
     options.optimizer.name = "adamw";
     options.optimizer.weight_decay = 0.01;
@@ -71,7 +72,8 @@ class BertLaws : public Worlds {
     ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
     double worst = 0;
     for (std::size_t i = 0; i < one.losses.size(); ++i) {
-      EXPECT_NEAR(other.losses[i], one.losses[i], loss_tolerance * one.losses[i]) << what << ", step " << i + 1;
+      EXPECT_NEAR(other.losses[i], one.losses[i], loss_tolerance * one.losses[i])
+          << what << ", step " << i + 1;
       worst = std::max(worst, std::abs(other.losses[i] / one.losses[i] - 1));
     }
     const double gradient = relative_distance(other.first_gradient, one.first_gradient);
@@ -87,12 +89,21 @@ TEST_F(BertLaws, law1_losses_do_not_depend_on_ranks_or_shares) {
   const Trace four = train(4, options("four", steps));
   const Trace three = train(3, with_weights(options("three", steps), "1,2,5"));
   const Trace zero = train(4, with_weights(options("zero", steps), "0,3,1,0"));
+  TrainOptions measured = options("moving", steps);
+  measured.batch.policy = "auto";
+  measured.slow = "1:4x,2:+20ms@12-30";
+  const Trace moving = train(4, measured);
   if (world_.rank() == 0) {
     EXPECT_LT(one.losses.back(), 0.9 * one.losses.front()) << "it must have learned something";
   }
   expect_same(one, four, 1e-4, 1e-5, "4 equal ranks");
   expect_same(one, three, 1e-4, 1e-5, "shares 1:2:5");
   expect_same(one, zero, 1e-4, 1e-5, "shares 0:3:1:0");
+  expect_same(one, moving, 1e-4, 1e-5, "moving shares");
+  const auto [least, most] = std::minmax_element(moving.shares.begin(), moving.shares.end());
+  double moved[] = {moving.shares.empty() ? 0.0 : static_cast<double>(*most - *least)};
+  world_.all_reduce_max(moved, "how far shares moved");
+  EXPECT_GE(moved[0], 2);
 }
 
 TEST_F(BertLaws, law1_holds_for_dynamic_masks_and_recomputation) {
@@ -146,54 +157,106 @@ TEST_F(BertLaws, law1_holds_where_a_loss_could_tell_the_difference) {
   EXPECT_GT(std::abs(a.losses[4] / b.losses[4] - 1), 1e-3);
 }
 
-// The whole batch in one piece, with its two counts taken from the data directly, through the network that agrees
-// with Hugging Face's (tests/unit/models/bert_test.cc).
-TEST_F(BertLaws, law2_each_loss_is_divided_once_by_its_count_over_the_global_batch) {
-  const TrainOptions uneven = with_weights(options("uneven", 1), "0,7,18");
-  const Trace ours = train(3, uneven);
-  if (world_.rank() != 0) return;
+// Some slots of the first batch in one piece, with their two counts taken from the data directly, through
+// the network that agrees with Hugging Face's (tests/unit/models/bert_test.cc).
+struct Piece {
   HostBertBatch host;
+  std::uint32_t first_slot = 0;
+  std::vector<float> gradient;  // of the sum of both mean losses
+  double loss = 0;
+
+  std::int64_t masked() const { return static_cast<std::int64_t>(host.masked_rows.size()); }
+};
+
+Piece piece_of(const TrainOptions& options, std::size_t first, std::size_t count) {
+  Piece piece;
+  piece.first_slot = static_cast<std::uint32_t>(first);
+  HostBertBatch& host = piece.host;
   host.clear(test::bert_seq);
-  const io::RowSource source = io::describe_bert_set(io::bert_subset_paths(path_ + "/masked", "train"), 0, {});
-  const OrderOptions order{source.rows, uneven.seed, shard_sizes(source), 100};
-  for (const std::uint64_t row : SampleOrder(order).step(1, 0, batch)) {
-    const test::BertSample sample = test::learnable_bert_sample(data_seed, static_cast<std::uint32_t>(row));
-    const auto first = static_cast<std::int32_t>(host.n * host.seq);
+  const io::RowSource source =
+      io::describe_bert_set(io::bert_subset_paths(options.data.data, "train"), 0, {});
+  const OrderOptions order{source.rows, options.seed, shard_sizes(source), 100};
+  const std::vector<std::uint64_t> rows = SampleOrder(order).step(1, 0, batch);
+  for (std::size_t slot = first; slot < first + count; ++slot) {
+    const test::BertSample sample =
+        test::learnable_bert_sample(data_seed, static_cast<std::uint32_t>(rows[slot]));
+    const auto start = static_cast<std::int32_t>(host.n * host.seq);
     host.ids.insert(host.ids.end(), sample.ids.begin(), sample.ids.end());
     host.types.insert(host.types.end(), sample.types.begin(), sample.types.end());
     for (const std::int32_t real : sample.mask) host.key_mask.push_back(static_cast<std::uint8_t>(real));
     for (std::size_t i = 0; i < sample.positions.size() && sample.positions[i] > 0; ++i) {
-      host.masked_rows.push_back(first + sample.positions[i]);
+      host.masked_rows.push_back(start + sample.positions[i]);
       host.masked_labels.push_back(sample.labels[i]);
     }
     host.next_sentence.push_back(sample.next_sentence);
     ++host.n;
   }
-  const auto masked = static_cast<std::int64_t>(host.masked_rows.size());
-  const auto of_rank_1 = std::count_if(host.masked_rows.begin(), host.masked_rows.end(),
-                                       [&](std::int32_t row) { return row < 8 * host.seq; });
-  ASSERT_NE(of_rank_1 * batch, masked * 8) << "a mean of the ranks' means must differ from the mean";
-
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);
-  Bert bert(read_bert_config(uneven.model.config_file));
+  Bert bert(read_bert_config(options.model.config_file));
   BertBatchMemory memory;
-  const BertMemory sizes{batch, test::bert_seq, masked, true, DType::f32, false};
+  const BertMemory sizes{host.n, test::bert_seq, piece.masked(), true, DType::f32, false};
   bert.allocate(*backend, sizes);
   memory.reserve(*backend, sizes);
-  bert.parameters.initialize(uneven.seed);
+  bert.parameters.initialize(options.seed);
   Buffer buffer(*backend, 8 * sizeof(double));
   const View sums = buffer.view(DType::f64, Shape{8});
-  bert.train(Pass{*backend, true, uneven.seed, 1, 0, false}, memory.load(host, true, 0),
-             {1.0 / static_cast<double>(masked), 1.0 / batch}, sums, {});
+  const auto masked = static_cast<double>(piece.masked()), samples = static_cast<double>(host.n);
+  bert.train(Pass{*backend, true, options.seed, 1, piece.first_slot, false}, memory.load(host, true, 0),
+             {1 / masked, 1 / samples}, sums, {});
   const auto* totals = sums.as<double>();
-  const double loss = totals[0] / static_cast<double>(masked) + totals[4] / batch;
-  EXPECT_EQ(totals[1], static_cast<double>(masked));
-  EXPECT_NEAR(ours.losses.at(0), loss, 1e-6 * loss);
+  EXPECT_EQ(totals[1], masked);
+  piece.loss = totals[0] / masked + totals[4] / samples;
   const auto* gradient = bert.parameters.gradients().as<float>();
-  const std::vector<float> expected(gradient, gradient + bert.parameters.arena_elements());
-  EXPECT_LT(relative_distance(ours.first_gradient, expected), 1e-5);
-  std::printf("distance to the gradient of the whole batch: %.1e of its norm\n",
-              relative_distance(ours.first_gradient, expected));
+  piece.gradient.assign(gradient, gradient + bert.parameters.arena_elements());
+  return piece;
+}
+
+TEST_F(BertLaws, law2_each_loss_is_divided_once_by_its_count_over_the_global_batch) {
+  const TrainOptions uneven = with_weights(options("uneven", 1), "0,7,18");
+  const Trace ours = train(3, uneven);
+  if (world_.rank() != 0) return;
+  const Piece whole = piece_of(uneven, 0, batch);
+  const auto of_rank_1 = std::count_if(whole.host.masked_rows.begin(), whole.host.masked_rows.end(),
+                                       [&](std::int32_t row) { return row < 8 * whole.host.seq; });
+  ASSERT_NE(of_rank_1 * batch, whole.masked() * 8) << "a mean of the ranks' means must differ from the mean";
+  EXPECT_NEAR(ours.losses.at(0), whole.loss, 1e-6 * whole.loss);
+  const double distance = relative_distance(ours.first_gradient, whole.gradient);
+  EXPECT_LT(distance, 1e-5);
+  std::printf("distance to the gradient of the whole batch: %.1e of its norm\n", distance);
+}
+
+TEST_F(BertLaws, published_policies_average_the_mean_gradients_of_the_ranks) {
+  for (const char* policy : {"dp", "edp"}) {
+    TrainOptions published = with_weights(options(policy, 1), "0,1,2");
+    published.batch.policy = policy;
+    const Trace ours = train(3, published);
+    if (world_.rank() == 0) {
+      constexpr std::size_t first = batch / 3;
+      const Piece one = piece_of(published, 0, first), two = piece_of(published, first, batch - first);
+      const float weight = std::string(policy) == "dp" ? 0.5F : 1 / 3.F;
+      std::vector<float> expected(one.gradient.size());
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        expected[i] = weight * one.gradient[i] + (1 - weight) * two.gradient[i];
+      EXPECT_LT(relative_distance(ours.first_gradient, expected), 1e-5) << policy;
+      EXPECT_GT(relative_distance(ours.first_gradient, piece_of(published, 0, batch).gradient), 1e-3)
+          << policy << " is not the gradient of the batch";
+    }
+    if (!all_well()) return;
+  }
+}
+
+TEST_F(BertLaws, law4_holds_with_local_steps) {
+  constexpr std::int64_t steps = 12, stop = 6;
+  TrainOptions whole = with_weights(options("local-whole", steps), "3,1,2");
+  whole.batch.local_steps = 4;
+  whole.save.save_interval_updates = stop;
+  TrainOptions first = whole;
+  first.save.save_dir = path_ + "/local-parts";
+  first.max_update = stop;
+  TrainOptions second = first;
+  second.max_update = steps;
+  const Trace uninterrupted = train(3, whole), before = train(3, first), after = train(3, second);
+  if (world_.rank() < 3) expect_continued(uninterrupted, before, after, steps, stop, "local steps");
 }
 
 TEST_F(BertLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {

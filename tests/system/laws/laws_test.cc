@@ -36,6 +36,7 @@ class Laws : public Worlds {
     options.save.save_interval = 0;
     options.batch.global_batch = batch;
     options.batch.max_sentences = 8;
+    options.batch.policy = "sync";
     options.batch.window = 4;
     options.schedule.lr = {1.0};
     options.max_update = steps;

@@ -21,7 +21,8 @@ struct Trace {
   std::vector<double> losses;
   std::vector<float> first_gradient;  // summed over the global batch, as the arena holds it
   double first_count = 0;
-  std::vector<float> parameters;  // in the end
+  std::vector<float> parameters;                    // in the end
+  std::vector<std::int64_t> shares, micro_batches;  // of this rank, step by step
 };
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -61,6 +62,8 @@ class Worlds : public ::testing::Test {
       Trainer trainer(options, world);
       trainer.observe([&](const StepResult& result) {
         trace.losses.push_back(result.loss);
+        trace.shares.push_back(result.n);
+        trace.micro_batches.push_back(static_cast<std::int64_t>(result.micro_batches));
         if (!trace.first_gradient.empty()) return;
         const float* values = result.gradients.as<float>();
         trace.first_gradient.assign(values, values + result.gradients.elements());

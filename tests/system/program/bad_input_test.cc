@@ -157,6 +157,12 @@ TEST_F(BadInput, options) {
       {"--global-batch is -8"});
   expect_failure(train(2, {"--slow", "5:3x"}), 2, {"--slow", "5"});
   expect_failure(train(2, {"--slow", "1:fast"}), 2, {"--slow", "fast"});
+  expect_failure(train(2, {"--slow", "1:gamma(2)"}), 2, {"--slow", "gamma(2)"});
+  expect_failure(train(2, {"--policy", "fair"}), 2, {"--policy", "fair", "auto"});
+  expect_failure(train(2, {"--policy", "sync", "--weights", "1,2"}), 2, {"--weights", "sync"});
+  expect_failure(train(2, {"--local-steps", "0"}), 2, {"--local-steps is 0"});
+  expect_failure(train(2, {"--memory-limit", "7:1G"}), 2, {"--memory-limit", "7"});
+  expect_failure(train(2, {"--memory-limit", "1:lots"}), 2, {"--memory-limit", "lots"});
   expect_failure(train(2, {"--best-checkpoint-metric", "f1"}), 2, {"f1", "accuracy"});
   expect_failure(train(2, {"--update-freq", "2"}), 2, {"--update-freq"});
   expect_failure(test::run_motley(2, {"trian"}), 2, {"trian", "train"});
@@ -164,9 +170,28 @@ TEST_F(BadInput, options) {
   expect_nothing_left();
 }
 
+TEST_F(BadInput, options_of_training_that_an_evaluation_has_no_use_for) {
+  write_h5(data / "train.h5", {});
+  const auto eval = [&](const char* option, const char* value) {
+    return test::run_motley(2, {"eval", "--data", data.string(), "--valid-subset", "train", "--save-dir",
+                                saved.string(), option, value});
+  };
+  for (const char* policy : {"dp", "edp"})
+    expect_failure(eval("--policy", policy), 2, {"--policy", policy, "sync, static or auto"});
+  expect_failure(eval("--memory-limit", "1:600M@100"), 2,
+                 {"--memory-limit 1:600M@100", "motley train", "RANK:BYTES"});
+  expect_nothing_left();
+}
+
 TEST_F(BadInput, a_device_that_is_not_there) {
   write_h5(data / "train.h5", {});
   expect_failure(train(2, {"--device", "cuda"}), 6, {"cuda"});
+  expect_nothing_left();
+}
+
+TEST_F(BadInput, memory_that_holds_no_sample) {
+  write_h5(data / "train.h5", {});
+  expect_failure(train(3, {"--memory-limit", "1:1M"}), 6, {"memory"});
   expect_nothing_left();
 }
 

@@ -103,9 +103,9 @@ TEST_F(Program, trains_on_unequal_ranks_until_it_knows_the_classes) {
 }
 
 TEST_F(Program, a_slow_rank_is_slower_by_its_factor_and_the_note_says_what_to_change) {
-  const test::MpiRun run =
-      test::run_motley(2, train_arguments("slow", {"--max-update", "40", "--global-batch", "32", "--slow",
-                                                   "1:3x", "--log-interval", "40", "--no-save"}));
+  const test::MpiRun run = test::run_motley(
+      2, train_arguments("slow", {"--max-update", "40", "--global-batch", "32", "--slow", "1:3x",
+                                  "--log-interval", "40", "--no-save", "--policy", "sync"}));
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   const Json ranks = read_metrics(directory.path() / "slow").train.at(0)["ranks"];
   const double ratio = ranks[1]["compute_s"].get<double>() / ranks[0]["compute_s"].get<double>();
@@ -115,6 +115,62 @@ TEST_F(Program, a_slow_rank_is_slower_by_its_factor_and_the_note_says_what_to_ch
   EXPECT_NE(run.job.err.find("NOTE"), std::string::npos) << run.job.err;
   EXPECT_NE(run.job.err.find("--weights"), std::string::npos) << run.job.err;
   EXPECT_FALSE(fs::exists(directory.path() / "slow" / "latest"));
+}
+
+TEST_F(Program, without_a_policy_a_slow_rank_is_given_less_and_a_delayed_one_too) {
+  const test::MpiRun run = test::run_motley(
+      3, train_arguments("auto", {"--max-update", "80", "--global-batch", "96", "--slow", "1:4x,2:+40ms@1-30",
+                                  "--log-interval", "10", "--save-interval-updates", "80"}));
+  ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
+  const Lines lines = read_metrics(directory.path() / "auto");
+  const Json first = lines.train.front()["ranks"], delayed = lines.train.at(2)["ranks"],
+             last = lines.train.back()["ranks"];
+  EXPECT_GT(first[1]["sleep_s"].get<double>(), 0);
+  EXPECT_EQ(first[0]["sleep_s"].get<double>(), 0);
+  EXPECT_GE(first[0]["read_s"].get<double>(), 0);
+  EXPECT_GT(first[0]["micro_batch_s"].get<double>(), 0);
+  EXPECT_LT(delayed[2]["n"].get<double>(), 32) << "while it was delayed";
+  EXPECT_LT(last[1]["n"].get<double>(), 24) << "a quarter of the speed of the others";
+  EXPECT_NEAR(last[0]["n"].get<double>() + last[1]["n"].get<double>() + last[2]["n"].get<double>(), 96, 1e-9);
+  // Judged by the same shares, on as many ranks.
+  const test::MpiRun judged =
+      test::run_motley(3, {"eval", "--data", data.string(), "--valid-subset", "test", "--save-dir",
+                           (directory.path() / "auto").string(), "--log-format", "json"});
+  ASSERT_EQ(judged.job.exit_code, 0) << judged.job.err;
+  EXPECT_EQ(Json::parse(judged.job.out)["samples"], 300);
+}
+
+TEST_F(Program, local_steps_are_reported_where_ranks_come_together) {
+  const std::vector<std::string> arguments =
+      train_arguments("local", {"--max-update", "25", "--global-batch", "32", "--local-steps", "4",
+                                "--log-interval", "10", "--policy", "static", "--weights", "1,2",
+                                "--optimizer", "sgd", "--save-interval-updates", "15"});
+  const test::MpiRun run = test::run_motley(2, arguments);
+  ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
+  std::vector<int> steps;
+  for (const Json& line : read_metrics(directory.path() / "local").train) {
+    steps.push_back(line["step"]);
+    EXPECT_GT(line["loss"].get<double>(), 0);
+  }
+  // Every tenth step, or the next one that ends a round; and before checkpoints.
+  EXPECT_EQ(steps, (std::vector<int>{12, 15, 20, 25}));
+}
+
+TEST_F(Program, a_rank_whose_memory_runs_out_in_mid_run_goes_on_with_less_at_a_time) {
+  const std::vector<std::string> more = {"--max-update", "20",   "--global-batch", "64",
+                                         "--policy",     "sync", "--no-save"};
+  const test::MpiRun enough = test::run_motley(2, train_arguments("enough", more));
+  ASSERT_EQ(enough.job.exit_code, 0) << enough.job.err;
+  std::vector<std::string> little = more;
+  little.insert(little.end(), {"--memory-limit", "1:22M@10"});
+  const test::MpiRun less = test::run_motley(2, train_arguments("less", little));
+  ASSERT_EQ(less.job.exit_code, 0) << less.job.err;
+  EXPECT_NE(less.job.err.find("[rank 1] warning"), std::string::npos) << less.job.err;
+  const Json a = read_metrics(directory.path() / "enough").train.back(),
+             b = read_metrics(directory.path() / "less").train.back();
+  EXPECT_NEAR(a["loss"].get<double>(), b["loss"].get<double>(), 1e-5 * a["loss"].get<double>());
+  EXPECT_EQ(a["ranks"][1]["micro_batches"], 1.0);
+  EXPECT_GT(b["ranks"][1]["micro_batches"].get<double>(), 1.0);
 }
 
 TEST_F(Program, keeps_the_checkpoints_it_is_told_to_keep) {

@@ -62,7 +62,8 @@ TEST(MetricsLine, training_line_has_means_per_step_in_the_documented_order) {
       to_json_line(sample_record(8)),
       R"({"step":8,"epoch":2,"loss":0.1,"lr":0.001,"grad_norm":2.5,"samples_per_s":128.0,"step_s":0.5,)"
       R"("accuracy":0.875,"a_second":1.0,)"
-      R"("ranks":[{"n":48,"compute_s":0.375,"wait_s":0.0625},{"n":16,"compute_s":0.25,"wait_s":0.1875}]})");
+      R"("ranks":[{"n":48.0,"compute_s":0.375,"wait_s":0.0625,"read_s":0.0,"sleep_s":0.0,"micro_batches":0.0},)"
+      R"({"n":16.0,"compute_s":0.25,"wait_s":0.1875,"read_s":0.0,"sleep_s":0.0,"micro_batches":0.0}]})");
 }
 
 TEST(MetricsLine, validation_line_names_its_subset) {

@@ -65,7 +65,7 @@ TEST(Summary, equal_shares_over_a_slow_rank_propose_weights) {
             "imbalance 100.0 % (the busiest rank's work over the mean), 50.0 % of rank-time lost waiting\n"
             "NOTE: 50.0 % of rank-time was lost waiting for rank 1, which works at 0.33 of the fastest "
             "rank's speed. "
-            "Try --policy static --weights 3,1,3,3.");
+            "Try --policy auto, or --policy static --weights 3,1,3,3.");
 }
 
 TEST(Summary, weights_that_overload_a_fast_rank_are_said) {
@@ -85,7 +85,7 @@ TEST(Summary, small_losses_need_no_change) {
   EXPECT_FALSE(contains(text, "NOTE")) << text;
 }
 
-TEST(Summary, when_all_wait_alike_it_is_communication_or_reading) {
+TEST(Summary, when_all_wait_alike_it_is_communication) {
   Summary summary;
   summary.add(record_of(1, 1, {{60, 0.60, 0.4}, {30, 0.59, 0.4}}));
   const std::string text = summary.text();
@@ -112,7 +112,23 @@ TEST(Summary, ranks_that_take_turns_in_being_slow_are_not_given_weights) {
 TEST(Summary, a_single_rank_can_only_wait_for_data) {
   Summary summary;
   summary.add(record_of(1, 1, {{20, 0.5, 0.5}}));
-  EXPECT_TRUE(contains(summary.text(), "waiting for data")) << summary.text();
+  EXPECT_TRUE(contains(summary.text(), "most of it for data")) << summary.text();
+}
+
+TEST(Summary, waiting_for_the_reader_is_told_from_waiting_for_ranks) {
+  Summary summary;
+  summary.add(record_of(1, 1, {{20, 0.5, 0.1, 0.4}, {20, 0.5, 0.1, 0.4}}));
+  EXPECT_TRUE(contains(summary.text(), "50.0 % of rank-time was lost waiting, most of it for data"))
+      << summary.text();
+}
+
+TEST(Summary, measured_shares_are_not_answered_with_weights) {
+  Summary summary;
+  summary.add(record_of(10, 30, {{64, 10, 20}, {1, 30, 0}}));
+  const std::string text = summary.text(false, true);
+  EXPECT_TRUE(contains(text, "waiting for rank 1")) << text;
+  EXPECT_TRUE(contains(text, "motley plan")) << text;
+  EXPECT_FALSE(contains(text, "--weights")) << text;
 }
 
 TEST(Summary, of_many_ranks_the_busiest_are_listed) {
@@ -174,7 +190,7 @@ TEST(SimpleRatio, is_within_ten_percent_whenever_brute_force_finds_such_numbers_
 TEST(Summary, ranks_that_share_processors_are_not_advised_about_communication) {
   Summary summary;
   summary.add(record_of(1, 2, {{20, 1, 1}, {20, 1, 1}}));
-  EXPECT_TRUE(contains(summary.text(false), "communication or reading"));
+  EXPECT_TRUE(contains(summary.text(false), "goes into communication"));
   EXPECT_TRUE(contains(summary.text(true), "fewer processors than its ranks have threads"));
 }
 

@@ -44,11 +44,17 @@ TEST(TrainOptions, mistakes_get_a_sentence) {
       },
       "--update-freq is 0; expected numbers of at least 1");
   expect_usage([](auto& o) { o.batch.policy = "fair"; },
-               "--policy is \"fair\"; expected one of: sync, static");
+               "--policy is \"fair\"; expected one of: sync, static, dp, edp, auto");
   expect_usage([](auto& o) { o.batch.policy = "static"; },
                "--policy static needs --weights with 3 numbers, one per rank");
-  expect_usage([](auto& o) { o.batch.weights = "1,2,3"; },
-               "--weights needs --policy static; the policy is sync");
+  expect_usage([](auto& o) { o.batch.local_steps = 0; },
+               "--local-steps is 0; expected 1 (all ranks step together) to 1000000");
+  expect_usage(
+      [](auto& o) {
+        o.batch.policy = "sync";
+        o.batch.weights = "1,2,3";
+      },
+      "--weights and --policy sync, which gives equal shares, contradict each other");
   expect_usage([](auto& o) { o.optimizer.name = "adamax"; },
                "--optimizer is \"adamax\"; expected one of: sgd, adam, adamw, lamb, adadelta");
   expect_usage(

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -130,6 +131,49 @@ TEST(Planner, fewer_samples_than_ranks_leave_some_ranks_without_work) {
       run(world, options_for(2, 64), {}, std::vector<double>(static_cast<std::size_t>(world.size()), 1));
   ASSERT_EQ(batches.size(), 2u);
   EXPECT_EQ(batches.at(1).size(), 2u);
+}
+
+TEST(Planner, shares_come_from_the_rule_step_by_step) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  PlannerOptions options = options_for(1000, 30);
+  options.max_epoch = 1;
+  Planner planner(world, options, {});
+  std::vector<std::int64_t> asked;
+  // Rank 0 gets all of the first step of a window and none of the others, which the last rank gets.
+  const ShareRule rule = [&](const StepPlan& step, std::int64_t step_in_window) {
+    asked.push_back(step_in_window);
+    std::vector<std::int64_t> shares(static_cast<std::size_t>(world.size()), 0);
+    (step_in_window == 0 ? shares.front() : shares.back()) = step.batch;
+    return shares;
+  };
+  while (const auto window = planner.next(rule)) {
+    for (std::size_t i = 0; i < window->steps.size(); ++i) {
+      const StepPlan& step = window->steps[i];
+      const int owner = i == 0 ? 0 : world.size() - 1;
+      EXPECT_EQ(step.n, world.rank() == owner ? step.batch : 0);
+      EXPECT_EQ(step.active, 1);
+    }
+  }
+  if (world.rank() == 0) {
+    EXPECT_EQ(asked.size(), 34u);
+    EXPECT_EQ(std::count(asked.begin(), asked.end(), 0), 9) << "windows of 4 steps";
+  } else {
+    EXPECT_TRUE(asked.empty());
+  }
+}
+
+TEST(Planner, windows_are_short_at_first_when_shares_are_to_settle_and_the_batches_stay_the_same) {
+  const comm::Communicator world(MPI_COMM_WORLD);
+  PlannerOptions options = options_for(500, 10);
+  const Batches plain = run(world, options, {}, unequal(world.size()));
+  options.ramp = true;
+  EXPECT_EQ(run(world, options, {}, unequal(world.size())), plain);
+  options.window = 16;
+  Planner planner(world, options, {});
+  std::vector<std::size_t> lengths;
+  while (const auto window = planner.next(unequal(world.size()))) lengths.push_back(window->steps.size());
+  // 50 steps an epoch: windows do not reach into the next.
+  EXPECT_EQ(lengths, (std::vector<std::size_t>{2, 2, 4, 4, 8, 8, 16, 6, 16, 16, 16, 2}));
 }
 
 }  // namespace

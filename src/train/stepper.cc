@@ -1,0 +1,230 @@
+#include "train/stepper.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+namespace motley::train {
+namespace {
+
+using balance::PolicyKind;
+
+// --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
+// overlap.
+std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
+  constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
+  const std::size_t even = elements * sizeof(float) / buckets_wanted;
+  return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
+}
+
+bool is_published(PolicyKind policy) {
+  return policy == PolicyKind::dp || policy == PolicyKind::edp;
+}
+
+}  // namespace
+
+Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
+                 Optimizer& optimizer, MicroBatches& micro_batches)
+    : options_(options),
+      world_(world),
+      backend_(backend),
+      task_(task),
+      optimizer_(optimizer),
+      micro_batches_(micro_batches),
+      policy_(balance::parse_policy(options.batch.policy)),
+      region_(backend, options.slow, world, options.seed),
+      update_(backend, task, optimizer, options.optimizer.clip_norm) {
+  const auto sums = static_cast<std::size_t>(task.sums());
+  host_sums_.resize(sums);
+  local_sums_.assign(sums, 0.0);
+  const std::size_t elements = task.parameters().arena_elements();
+  reducer_ =
+      std::make_unique<comm::GradientReducer>(world, elements, bucket_bytes(options.bucket_cap_mb, elements));
+}
+
+double Stepper::begin_window(const WindowPlan& window, const io::RowSource& source, const io::Window& rows) {
+  window_ = &window;
+  source_ = &source;
+  rows_ = &rows;
+  next_step_ = 0;
+  first_row_ = 0;
+  return count_totals();
+}
+
+// What the losses of each step are divided by, where a task needs it beforehand: once per window, since the
+// rows of all its steps are there. Returns the seconds that it waited.
+double Stepper::count_totals() {
+  const auto totals = static_cast<std::size_t>(task_.totals());
+  own_totals_.assign(totals * window_->steps.size(), 0.0);
+  totals_.clear();
+  count_s_ = 0;
+  if (totals == 0) return 0;
+  const double started_s = now_s();
+  std::int64_t first_row = 0;
+  for (std::size_t i = 0; i < window_->steps.size(); ++i) {
+    const StepPlan& step = window_->steps[i];
+    task_.count(
+        {*source_, *rows_, first_row, step.n},
+        {options_.seed, static_cast<std::uint32_t>(step.step), static_cast<std::uint32_t>(step.offset)},
+        std::span(own_totals_).subspan(i * totals, totals));
+    first_row += step.n;
+  }
+  const double counted_s = now_s();
+  count_s_ = (counted_s - started_s) / static_cast<double>(window_->steps.size());
+  totals_ = own_totals_;
+  if (!local()) world_.all_reduce_sum(totals_, "the counts of a window");
+  return now_s() - counted_s;
+}
+
+std::span<const double> Stepper::totals_of_step() const {
+  const auto totals = static_cast<std::size_t>(task_.totals());
+  const bool own = local() || is_published(policy_);
+  return std::span(own ? own_totals_ : totals_).subspan(next_step_ * totals, totals);
+}
+
+// What makes the division by the count over the global batch, which comes later, that of the published
+// policies. A task with totals has divided by this rank's already.
+float Stepper::gradient_weight(const StepPlan& plan) const {
+  if (local() || !is_published(policy_) || plan.n == 0) return 1;
+  const double weight = balance::published_gradient_weight(policy_, plan.n, plan.batch, plan.active);
+  if (task_.totals() > 0) return static_cast<float>(weight);
+  return static_cast<float>(weight * static_cast<double>(plan.batch) / static_cast<double>(plan.n));
+}
+
+// A rank that runs out of memory does its share again in smaller micro-batches. That is possible as long as
+// no gradient is on its way to the others, so they are held back until a size has proved itself.
+void Stepper::run_share(const StepPlan& plan) {
+  for (;;) {
+    try {
+      run_micro_batches(plan, micro_batches_.prepare(plan.n));
+      break;
+    } catch (const OutOfMemory& why) {
+      if (released_) throw;
+      region_.forget_micro_batches();
+      micro_batches_.halve(why);
+    }
+  }
+  if (plan.n > 0) micro_batches_.mark_tried();
+}
+
+void Stepper::run_micro_batches(const StepPlan& plan, const std::vector<std::int64_t>& sizes) {
+  const View gradients = task_.parameters().gradients();
+  backend_.fill_zero(update_.sums());
+  if (sizes.empty()) backend_.fill_zero(gradients);
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Pass pass{.backend = backend_,
+                    .training = true,
+                    .seed = options_.seed,
+                    .step = static_cast<std::uint32_t>(plan.step),
+                    .first_slot = static_cast<std::uint32_t>(plan.offset + done),
+                    .accumulate = i > 0,
+                    .gradient_weight = gradient_weight(plan)};
+    GradientsDone release;
+    if (i + 1 == sizes.size() && micro_batches_.tried() && !local()) {
+      release = [this](std::size_t elements) {
+        region_.lap();
+        released_ = true;
+        reducer_->ready_up_to(elements);
+      };
+    }
+    region_.begin_micro_batch();
+    task_.train(pass, Rows{*source_, *rows_, first_row_ + done, sizes[i]}, totals_of_step(), update_.sums(),
+                release);
+    region_.end_micro_batch();
+    done += sizes[i];
+    region_.lap();
+  }
+}
+
+StepOutcome Stepper::run(double lr) {
+  const StepPlan& plan = window_->steps.at(next_step_);
+  StepOutcome outcome;
+  region_.begin_step(plan.step, plan.n);
+  const View gradients = task_.parameters().gradients();
+  if (!local()) reducer_->begin({gradients.as<float>(), static_cast<std::size_t>(gradients.elements())});
+  released_ = false;
+  region_.open();
+  run_share(plan);
+  region_.close();
+  if (!local()) outcome.times.wait_s += reducer_->finish();
+
+  backend_.copy_to_host(host_sums_.data(), update_.sums().data, update_.sums().bytes());
+  const double started_s = now_s();
+  if (!local()) world_.all_reduce_sum(host_sums_, "the loss of a step");
+  outcome.times.wait_s += now_s() - started_s;
+  if (!local() || plan.n > 0) update(plan, lr, outcome);
+  outcome.sums = host_sums_;
+  outcome.times.region = region_.take();
+  outcome.times.region.compute_s += count_s_;
+  if (local()) note_local_step(plan, outcome);
+  ++next_step_;
+  first_row_ += plan.n;
+  return outcome;
+}
+
+void Stepper::note_local_step(const StepPlan& plan, const StepOutcome& outcome) {
+  apart_ = true;
+  local_samples_ += static_cast<double>(plan.n);
+  local_finite_ = local_finite_ && outcome.finite;
+  for (std::size_t i = 0; i < host_sums_.size(); ++i) local_sums_[i] += host_sums_[i];
+}
+
+// Nothing is changed before all memory that it works in was had, so that it can be begun again.
+void Stepper::update(const StepPlan& plan, double lr, StepOutcome& outcome) {
+  region_.open();
+  for (;;) {
+    try {
+      outcome.divisor = task_.divisor(host_sums_);
+      outcome.grad_norm = update_.norm(outcome.divisor);
+      // The same on every rank, since loss and gradient are (but for local steps, which settle it at the
+      // average).
+      outcome.finite = std::isfinite(task_.metrics(host_sums_).loss) && std::isfinite(outcome.grad_norm);
+      if (outcome.finite) update_.step(lr, plan.step);
+      break;
+    } catch (const OutOfMemory& why) {
+      micro_batches_.halve(why);
+    }
+  }
+  region_.close();
+}
+
+// The sum over ranks of weight * arena; the weights of all ranks sum to 1. Returns the seconds it waited.
+double Stepper::average_arena(View arena, double weight) {
+  backend_.scale(weight, arena);
+  backend_.synchronize();
+  reducer_->begin({arena.as<float>(), static_cast<std::size_t>(arena.elements())});
+  return reducer_->finish();
+}
+
+StepOutcome Stepper::average() {
+  StepOutcome outcome;
+  const std::size_t sums = local_sums_.size();
+  std::vector<double> shared = local_sums_;
+  shared.push_back(local_samples_);
+  shared.push_back(local_finite_ ? 0.0 : 1.0);
+  const double started_s = now_s();
+  world_.all_reduce_sum(shared, "the sums of local steps");
+  outcome.times.wait_s += now_s() - started_s;
+  outcome.ranks_not_finite = std::llround(shared[sums + 1]);
+  outcome.finite = outcome.ranks_not_finite == 0;
+  host_sums_.assign(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(sums));
+  outcome.sums = host_sums_;
+  outcome.divisor = task_.divisor(host_sums_);
+  if (outcome.finite) {
+    const double weight = local_samples_ / shared[sums];
+    const View values = task_.parameters().values();
+    outcome.times.wait_s += average_arena(values, weight);
+    task_.parameters().changed();
+    for (const Optimizer::State& state : optimizer_.states())
+      outcome.times.wait_s += average_arena(state.arena.view(DType::f32, values.shape), weight);
+  }
+  apart_ = false;
+  local_samples_ = 0;
+  std::fill(local_sums_.begin(), local_sums_.end(), 0.0);
+  return outcome;
+}
+
+}  // namespace motley::train

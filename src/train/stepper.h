@@ -1,0 +1,108 @@
+// One training step: forward and backward passes over this rank's share as micro-batches, the sum over
+// ranks, the optimizer's step. How gradients of ranks come together is decided here:
+//
+//   exact      summed over samples and ranks, divided once by the count over the global batch (law 2);
+//   published  --policy dp and edp: every rank's mean gradient, averaged over ranks as the papers do it
+//              (balance::published_gradient_weight);
+//   local      --local-steps K: every rank steps alone on the mean gradient of its share, and at each K-th step
+//              parameters and optimizer state are averaged, weighted by the samples that each rank had since
+//              the last time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "balance/balancer.h"
+#include "comm/communicator.h"
+#include "comm/gradient_reducer.h"
+#include "kernels/backend.h"
+#include "train/micro_batches.h"
+#include "train/optimizer.h"
+#include "train/options.h"
+#include "train/planner.h"
+#include "train/region.h"
+#include "train/task.h"
+#include "train/update.h"
+
+namespace motley::train {
+
+// Seconds of this rank.
+struct StepTimes {
+  RegionTimes region;
+  double wait_s = 0;  // blocked on other ranks
+};
+
+struct StepOutcome {
+  // Of the global batch. Local steps: of this rank's share, until average() gives those of all steps and
+  // ranks.
+  std::span<const double> sums;
+  double divisor = 0;                 // of the summed gradient
+  double grad_norm = 0;               // of the mean gradient, before clipping
+  bool finite = true;                 // loss and gradient; when not, this rank's parameters were left alone
+  std::int64_t ranks_not_finite = 0;  // of average(): those that had such a step
+  StepTimes times;
+};
+
+class Stepper {
+ public:
+  // All but the communicator must be allocated and outlive this object. Collective.
+  Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
+          Optimizer& optimizer, MicroBatches& micro_batches);
+
+  bool local() const { return options_.batch.local_steps > 1; }
+
+  // The window that the steps which follow belong to; both must live until the next call. Sums over ranks
+  // what the task has to know of a step before its backward pass. Collective. Returns the seconds that it
+  // waited for other ranks.
+  double begin_window(const WindowPlan& window, const io::RowSource& source, const io::Window& rows);
+  // The next step of the window. Collective, but for local steps.
+  StepOutcome run(double lr);
+  // Local steps: brings the ranks together. `sums` are then those of all steps since the last time, over
+  // all ranks, and `finite` says whether all were. Collective.
+  StepOutcome average();
+  // Whether there were local steps since the last average; the same on every rank.
+  bool apart() const { return apart_; }
+
+ private:
+  double count_totals();
+  void run_share(const StepPlan& plan);
+  void run_micro_batches(const StepPlan& plan, const std::vector<std::int64_t>& sizes);
+  std::span<const double> totals_of_step() const;
+  float gradient_weight(const StepPlan& plan) const;
+  void update(const StepPlan& plan, double lr, StepOutcome& outcome);
+  void note_local_step(const StepPlan& plan, const StepOutcome& outcome);
+  double average_arena(View arena, double weight);
+
+  const TrainOptions& options_;
+  const comm::Communicator& world_;
+  Backend& backend_;
+  Task& task_;
+  Optimizer& optimizer_;
+  MicroBatches& micro_batches_;
+  balance::PolicyKind policy_;
+  ComputeRegion region_;
+  std::unique_ptr<comm::GradientReducer> reducer_;
+
+  Update update_;
+  std::vector<double> host_sums_;
+
+  const WindowPlan* window_ = nullptr;
+  const io::RowSource* source_ = nullptr;
+  const io::Window* rows_ = nullptr;
+  std::size_t next_step_ = 0;
+  std::int64_t first_row_ = 0;
+  // Step by step, of the global batches of the window and of this rank's shares of them; and what counting
+  // the latter took per step.
+  std::vector<double> totals_, own_totals_;
+  double count_s_ = 0;
+  bool released_ = false;  // a gradient bucket of the step at hand is on its way
+
+  // Local steps, since the last average.
+  bool apart_ = false, local_finite_ = true;
+  double local_samples_ = 0;
+  std::vector<double> local_sums_;
+};
+
+}  // namespace motley::train

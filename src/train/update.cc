@@ -1,0 +1,31 @@
+#include "train/update.h"
+
+namespace motley::train {
+
+Update::Update(Backend& backend, Task& task, Optimizer& optimizer, double clip_norm)
+    : backend_(backend),
+      store_(task.parameters()),
+      optimizer_(optimizer),
+      clip_norm_(static_cast<float>(clip_norm)) {
+  const auto sums = static_cast<std::size_t>(task.sums());
+  memory_ = Buffer(backend, (sums + 3) * sizeof(double));
+  sums_ = memory_.view(DType::f64, Shape{task.sums()});
+  sum_squares_ = memory_.view(DType::f64, Shape{1}, sums * sizeof(double));
+  count_ = memory_.view(DType::f64, Shape{1}, (sums + 1) * sizeof(double));
+  scale_and_norm_ = memory_.view(DType::f32, Shape{2}, (sums + 2) * sizeof(double));
+}
+
+double Update::norm(double divisor) {
+  backend_.copy_to_device(count_.data, &divisor, sizeof(double));
+  backend_.sum_squares(store_.gradients(), sum_squares_);
+  backend_.gradient_scale(sum_squares_, count_, clip_norm_, scale_and_norm_);
+  float host[2];
+  backend_.copy_to_host(host, scale_and_norm_.data, sizeof(host));
+  return host[1];
+}
+
+void Update::step(double lr, std::int64_t step) {
+  optimizer_.step(lr, step, scale_and_norm_);
+}
+
+}  // namespace motley::train

@@ -1,0 +1,34 @@
+// The end of a step: divides the summed gradient by its count, clips it, and steps the optimizer.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/buffer.h"
+#include "train/optimizer.h"
+#include "train/task.h"
+
+namespace motley::train {
+
+class Update {
+ public:
+  // All must be allocated and outlive this object. clip_norm <= 0: no clipping.
+  Update(Backend& backend, Task& task, Optimizer& optimizer, double clip_norm);
+
+  // The task's sums, float64 [task.sums()], in device memory.
+  View sums() const { return sums_; }
+
+  // Norm of the gradient arena / divisor, before clipping.
+  double norm(double divisor);
+  // Steps on the gradient that norm() was last asked of. `step` counts from 1.
+  void step(double lr, std::int64_t step);
+
+ private:
+  Backend& backend_;
+  ParameterStore& store_;
+  Optimizer& optimizer_;
+  float clip_norm_;
+  Buffer memory_;
+  View sums_, sum_squares_, count_, scale_and_norm_;
+};
+
+}  // namespace motley::train

@@ -106,6 +106,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> list = {
       {"train", "train a network", train_help, train},
       {"eval", "metrics of a checkpoint on a data set", eval_help, eval},
+      {"probe", "measures every rank and the network", probe_help, probe},
+      {"plan", "what a cluster makes of a batch, and which nodes are worth using", plan_help, plan},
       {"import", "a Hugging Face BERT to a checkpoint", import_help, import_model},
       {"export", "a checkpoint to a Hugging Face BERT", export_help, export_model},
       {"data bert", "text to BERT training data", data_bert_help, data_bert},

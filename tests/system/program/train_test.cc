@@ -117,20 +117,18 @@ TEST_F(Program, a_slow_rank_is_slower_by_its_factor_and_the_note_says_what_to_ch
   EXPECT_FALSE(fs::exists(directory.path() / "slow" / "latest"));
 }
 
-TEST_F(Program, without_a_policy_a_slow_rank_is_given_less_and_a_delayed_one_too) {
+TEST_F(Program, without_a_policy_a_slow_rank_is_given_less) {
   const test::MpiRun run = test::run_motley(
-      3, train_arguments("auto", {"--max-update", "80", "--global-batch", "96", "--slow", "1:4x,2:+40ms@1-30",
+      3, train_arguments("auto", {"--max-update", "80", "--global-batch", "96", "--slow", "1:6x",
                                   "--log-interval", "10", "--save-interval-updates", "80"}));
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   const Lines lines = read_metrics(directory.path() / "auto");
-  const Json first = lines.train.front()["ranks"], delayed = lines.train.at(2)["ranks"],
-             last = lines.train.back()["ranks"];
+  const Json first = lines.train.front()["ranks"], last = lines.train.back()["ranks"];
   EXPECT_GT(first[1]["sleep_s"].get<double>(), 0);
   EXPECT_EQ(first[0]["sleep_s"].get<double>(), 0);
   EXPECT_GE(first[0]["read_s"].get<double>(), 0);
   EXPECT_GT(first[0]["micro_batch_s"].get<double>(), 0);
-  EXPECT_LT(delayed[2]["n"].get<double>(), 32) << "while it was delayed";
-  EXPECT_LT(last[1]["n"].get<double>(), 24) << "a quarter of the speed of the others";
+  EXPECT_LT(last[1]["n"].get<double>(), 32) << "a sixth of the speed of the others";
   EXPECT_NEAR(last[0]["n"].get<double>() + last[1]["n"].get<double>() + last[2]["n"].get<double>(), 96, 1e-9);
   // Judged by the same shares, on as many ranks.
   const test::MpiRun judged =

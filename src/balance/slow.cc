@@ -88,7 +88,13 @@ struct Item {
          "us, ms and s",
          text, item);
   }
+  [[noreturn]] void refuse_size(const std::string& expected) const {
+    fail(ExitCode::usage, "--slow {}: \"{}\" is too much; expected {}", text, item, expected);
+  }
 };
+
+// Beyond these, times overflow or nobody lives to see the step.
+constexpr double largest_factor = 1e6, longest_delay_s = 86400, largest_shape = 1e6;
 
 std::optional<double> parse_number(std::string_view text) {
   double number = 0;
@@ -112,6 +118,7 @@ double parse_delay(std::string_view text, const Item& item) {
   if (negative && *delay_s > 0) {
     fail(ExitCode::usage, "--slow {}: \"{}\" has a negative delay; the least is 0", item.text, item.item);
   }
+  if (*delay_s > longest_delay_s) item.refuse_size("delays of at most a day");
   return *delay_s;
 }
 
@@ -133,6 +140,7 @@ Slowness parse_kind(std::string_view spec, const Item& item) {
       fail(ExitCode::usage, "--slow {}: \"{}\" would make its rank faster; the least factor is 1", item.text,
            item.item);
     }
+    if (*factor > largest_factor) item.refuse_size(fmt::format("a factor of at most {}", largest_factor));
     part.factor = *factor;
   } else if (spec.starts_with("+") || spec.starts_with("-")) {
     part.kind = Slowness::Kind::constant;
@@ -150,6 +158,7 @@ Slowness parse_kind(std::string_view spec, const Item& item) {
       fail(ExitCode::usage, "--slow {}: the shape in \"{}\" is {}; it must be more than 0", item.text,
            item.item, *shape);
     }
+    if (*shape > largest_shape) item.refuse_size(fmt::format("a shape of at most {}", largest_shape));
     part.shape = *shape;
     part.scale_s = parse_delay(arguments->substr(comma + 1), item);
   } else {

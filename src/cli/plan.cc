@@ -101,6 +101,9 @@ void check_numbers(const PlanOptions& options) {
     if (value < 0) fail(ExitCode::usage, "--{} is {}; expected at least 0", name, value);
   };
   not_negative("noise", options.simulation.noise);
+  constexpr double most_noise = 10;
+  if (options.simulation.noise > most_noise)
+    fail(ExitCode::usage, "--noise is {}; expected at most {}", options.simulation.noise, most_noise);
   not_negative("micro-ms", options.micro_ms);
   if (options.sample_ms <= 0)
     fail(ExitCode::usage, "--sample-ms is {}; expected a number above 0", options.sample_ms);

@@ -262,6 +262,7 @@ Trainer::Due Trainer::due_after(const StepPlan& plan) const {
 void Trainer::after_step(const StepPlan& plan, bool window_ends) {
   // A checkpoint knows of the steps before it only what has been written by then.
   report(window_ends || due_after(plan).any(), plan, learning_rate(options_.schedule, plan.step, plan.epoch));
+  const double reported_s = now_s();
   const auto [interval, epoch_save, validation_due] = due_after(plan);
   if (interval || validation_due) {
     try {
@@ -275,7 +276,7 @@ void Trainer::after_step(const StepPlan& plan, bool window_ends) {
   const bool new_best = judge_->best().step == position_.step;
   if (interval || epoch_save || new_best) save(epoch_save, interval);
   // What a step takes includes the reports between steps, but not validation and checkpoints.
-  if (interval || validation_due || epoch_save || new_best) step_started_s_ = now_s();
+  if (interval || validation_due || epoch_save || new_best) step_started_s_ += now_s() - reported_s;
 }
 
 void Trainer::report(bool collect, const StepPlan& plan, double lr) {

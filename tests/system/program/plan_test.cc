@@ -121,6 +121,7 @@ TEST_F(PlanProgram, files_that_are_not_right_are_named) {
   using test::expect_failure;
   expect_failure(plan({(directory.path() / "none.json").string()}), 3, {"none.json"});
   expect_failure(plan({write("a.json", "{").string()}), 3, {"a.json", "JSON"});
+  expect_failure(plan({write("d.json", R"({"ranks": [{"sample_s": 1e400}]})").string()}), 3, {"d.json", "1e400"});
   expect_failure(plan({write("b.json", R"({"ranks": [{"node": "x"}]})").string()}), 3,
                  {"b.json", "ranks[0]", "sample_s"});
   expect_failure(
@@ -138,6 +139,7 @@ TEST_F(PlanProgram, options_that_are_not_right_are_named) {
   expect_failure(plan({"--nodes", "a:1", "--gradient-bytes", "4X"}), 2, {"--gradient-bytes", "4X"});
   expect_failure(plan({"--nodes", "a:1", "--policy", "best"}), 2, {"--policy", "best"});
   expect_failure(plan({"--nodes", "a:1", "--steps", "0"}), 2, {"--steps is 0"});
+  expect_failure(plan({"--nodes", "a:1", "--noise", "1e9"}), 2, {"--noise", "at most 10"});
   expect_failure(plan({"--nodes", "a:1", "--steps", "4294967296"}), 2, {"--steps", "1 to 10000000"});
   expect_failure(plan({"--nodes", "a:1", "--steps-per-epoch", "4294967296"}), 2,
                  {"--steps-per-epoch", "1 to 10000000"});

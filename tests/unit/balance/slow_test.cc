@@ -320,5 +320,14 @@ TEST(RandomDelays, of_two_parts_of_a_rank_differ) {
   EXPECT_NE(two.delay_s(1, 0, 42), 2 * one.delay_s(1, 0, 42));
 }
 
+TEST(ParseSlow, what_nobody_lives_to_see_is_refused) {
+  EXPECT_EQ(sentence_of("0:1e300x", 1),
+            "--slow 0:1e300x: \"0:1e300x\" is too much; expected a factor of at most 1000000");
+  EXPECT_EQ(sentence_of("0:+100000s", 1),
+            "--slow 0:+100000s: \"0:+100000s\" is too much; expected delays of at most a day");
+  EXPECT_EQ(sentence_of("0:gamma(1e300,1ms)", 1),
+            "--slow 0:gamma(1e300,1ms): \"0:gamma(1e300,1ms)\" is too much; expected a shape of at most 1000000");
+}
+
 }  // namespace
 }  // namespace motley::balance

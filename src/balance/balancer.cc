@@ -56,10 +56,8 @@ std::vector<double> as_weights(const std::vector<std::int64_t>& shares) {
   return {shares.begin(), shares.end()};
 }
 
-double slowest(const std::vector<RankCost>& costs, const std::vector<std::int64_t>& shares) {
-  double most = 0;
-  for (std::size_t r = 0; r < shares.size(); ++r) most = std::max(most, seconds_for(costs[r], shares[r]));
-  return most;
+bool any_known(const std::vector<CostModel>& models) {
+  return std::any_of(models.begin(), models.end(), [](const CostModel& model) { return model.known(); });
 }
 
 // Takes one sample of the largest shares, the lower rank's of equal ones, for each of these ranks, which
@@ -98,6 +96,14 @@ const char* policy_name(PolicyKind kind) {
   return "";
 }
 
+bool is_published(PolicyKind kind) {
+  return kind == PolicyKind::dp || kind == PolicyKind::edp;
+}
+
+bool is_fixed(PolicyKind kind) {
+  return kind == PolicyKind::sync || kind == PolicyKind::fixed;
+}
+
 double published_gradient_weight(PolicyKind kind, std::int64_t n, std::int64_t batch, std::int64_t active) {
   MOTLEY_CHECK(batch > 0 && active > 0);
   if (n == 0) return 0;
@@ -119,14 +125,12 @@ Balancer::Balancer(const BalancerOptions& options) : options_(options) {
   models_.resize(ranks);
   last_n_.assign(ranks, 0);
   epoch_seconds_.assign(ranks, 0);
-  epoch_steps_.assign(ranks, 0);
   epoch_samples_.assign(ranks, 0);
 }
 
 std::vector<std::int64_t> Balancer::shares(std::int64_t batch, std::int64_t step_in_window) const {
   // Fixed proportions are those of the weights, not of the shares that were rounded from them.
-  const bool fixed = options_.policy == PolicyKind::sync || options_.policy == PolicyKind::fixed;
-  if (fixed) return proportional_shares(batch, options_.weights);
+  if (is_fixed(options_.policy)) return proportional_shares(batch, options_.weights);
   std::vector<std::int64_t> shares =
       batch == options_.batch ? shares_ : proportional_shares(batch, weights());
   if (!probing_ || step_in_window >= 2) return shares;
@@ -139,8 +143,7 @@ std::vector<std::int64_t> Balancer::shares(std::int64_t batch, std::int64_t step
 }
 
 std::vector<double> Balancer::weights() const {
-  const bool fixed = options_.policy == PolicyKind::sync || options_.policy == PolicyKind::fixed;
-  return fixed ? options_.weights : as_weights(shares_);
+  return is_fixed(options_.policy) ? options_.weights : as_weights(shares_);
 }
 
 void Balancer::observe(const std::vector<RankTimes>& by_rank) {
@@ -152,7 +155,6 @@ void Balancer::observe(const std::vector<RankTimes>& by_rank) {
       if (step.n == 0) continue;
       epoch_seconds_[r] += step.seconds;
       epoch_samples_[r] += step.n;
-      ++epoch_steps_[r];
     }
   }
   if (change_cost_s >= 0) change_cost_s_ += (change_cost_s - change_cost_s_) / 2;
@@ -209,23 +211,26 @@ void Balancer::set_batch(std::int64_t batch) {
   options_.batch = batch;
 }
 
-// Shares of another batch in the same proportions. The published policies leave no rank out for good: one
-// that has no share is never measured again.
+// The published policies leave no rank out for good: one that has no share is never measured again.
+void Balancer::keep_every_rank(std::vector<std::int64_t>& shares) const {
+  std::vector<std::size_t> dropped;
+  for (std::size_t r = 0; r < shares.size(); ++r) {
+    if (shares[r] == 0 && options_.weights[r] > 0) dropped.push_back(r);
+  }
+  give_one_sample_to(dropped, shares);
+}
+
+// Shares of another batch in the same proportions.
 std::vector<std::int64_t> Balancer::scaled_to(std::int64_t batch,
                                               const std::vector<std::int64_t>& shares) const {
   std::vector<std::int64_t> scaled = proportional_shares(batch, as_weights(shares));
-  if (options_.policy != PolicyKind::dp && options_.policy != PolicyKind::edp) return scaled;
-  std::vector<std::size_t> dropped;
-  for (std::size_t r = 0; r < scaled.size(); ++r) {
-    if (scaled[r] == 0 && options_.weights[r] > 0) dropped.push_back(r);
-  }
-  give_one_sample_to(dropped, scaled);
+  if (is_published(options_.policy)) keep_every_rank(scaled);
   return scaled;
 }
 
 void Balancer::plan(int epoch, std::int64_t batch) {
   set_batch(batch);
-  if (options_.policy == PolicyKind::dp || options_.policy == PolicyKind::edp) plan_published(epoch);
+  if (is_published(options_.policy)) plan_published(epoch);
   if (options_.policy == PolicyKind::automatic) plan_automatic();
 }
 
@@ -235,7 +240,7 @@ void Balancer::plan(int epoch, std::int64_t batch) {
 void Balancer::plan_published(int epoch) {
   const bool new_epoch = epoch != epoch_;
   const bool measured =
-      std::any_of(epoch_steps_.begin(), epoch_steps_.end(), [](auto steps) { return steps > 0; });
+      std::any_of(epoch_samples_.begin(), epoch_samples_.end(), [](auto samples) { return samples > 0; });
   if (!new_epoch || !measured) {
     if (epoch_ == 0) epoch_ = epoch;
     return;
@@ -246,16 +251,10 @@ void Balancer::plan_published(int epoch) {
     if (epoch_seconds_[r] > 0) speeds[r] = static_cast<double>(epoch_samples_[r]) / epoch_seconds_[r];
   }
   std::vector<std::int64_t> shares = proportional_shares(options_.batch, speeds);
-  // The published method has no idle workers: one without a share would never be measured again.
-  std::vector<std::size_t> dropped;
-  for (std::size_t r = 0; r < shares.size(); ++r) {
-    if (shares[r] == 0 && options_.weights[r] > 0) dropped.push_back(r);
-  }
-  give_one_sample_to(dropped, shares);
+  keep_every_rank(shares);
   if (shares != shares_) ++changes_;
   shares_ = std::move(shares);
   std::fill(epoch_seconds_.begin(), epoch_seconds_.end(), 0.0);
-  std::fill(epoch_steps_.begin(), epoch_steps_.end(), 0);
   std::fill(epoch_samples_.begin(), epoch_samples_.end(), 0);
 }
 
@@ -294,8 +293,7 @@ Balancer::Prediction Balancer::predict(const std::vector<RankCost>& costs,
 }
 
 void Balancer::plan_automatic() {
-  const bool any = std::any_of(models_.begin(), models_.end(), [](const CostModel& m) { return m.known(); });
-  if (!any || options_.batch == 0) return;
+  if (!any_known(models_) || options_.batch == 0) return;
   const std::vector<RankCost> costs = this->costs();
   Division division = min_max_shares(options_.batch, costs);
   const Prediction now = predict(costs, shares_), then = predict(costs, division.shares);
@@ -335,7 +333,7 @@ void Balancer::plan_probe() {
   }
   if (until_probe_ > 0 && --until_probe_ > 0) return;
   probing_ = until_probe_ == 0;  // not at once
-  const double step_s = slowest(costs(), shares_);
+  const double step_s = predict(costs(), shares_).seconds;
   const double loss = 2 * std::max(0.0, slowest_idle_s - step_s) / step_s;  // steps, two of them
   const double windows = loss / (probing_cost * static_cast<double>(options_.window));
   until_probe_ = std::clamp(static_cast<std::int64_t>(std::min(std::ceil(windows), 1e6)),
@@ -343,8 +341,7 @@ void Balancer::plan_probe() {
 }
 
 double Balancer::predicted_s() const {
-  const bool any = std::any_of(models_.begin(), models_.end(), [](const CostModel& m) { return m.known(); });
-  return any ? slowest(costs(), shares_) : 0;
+  return any_known(models_) ? predict(costs(), shares_).seconds : 0;
 }
 
 Json Balancer::to_json() const {
@@ -358,7 +355,6 @@ Json Balancer::to_json() const {
 }
 
 std::vector<std::int64_t> shares_of(const Json& json, const std::string& where) {
-  constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
   const auto shares = json_get<std::vector<std::int64_t>>(json, "shares", where, ExitCode::checkpoint);
   const bool sound = std::all_of(shares.begin(), shares.end(),
                                  [](std::int64_t n) { return n >= 0 && n <= largest_batch; }) &&

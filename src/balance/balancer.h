@@ -26,6 +26,10 @@ enum class PolicyKind : std::uint8_t { sync, fixed, dp, edp, automatic };
 // "sync", "static", "dp", "edp", "auto"; Error(usage) for anything else.
 PolicyKind parse_policy(const std::string& name);
 const char* policy_name(PolicyKind kind);
+// dp and edp.
+bool is_published(PolicyKind kind);
+// sync and static: shares are in fixed proportions, whatever is measured.
+bool is_fixed(PolicyKind kind);
 
 struct BalancerOptions {
   PolicyKind policy = PolicyKind::automatic;
@@ -77,6 +81,7 @@ class Balancer {
     double standard_error = 0;
   };
   void set_batch(std::int64_t batch);
+  void keep_every_rank(std::vector<std::int64_t>& shares) const;
   std::vector<std::int64_t> scaled_to(std::int64_t batch, const std::vector<std::int64_t>& shares) const;
   void plan_published(int epoch);
   void plan_automatic();
@@ -100,7 +105,7 @@ class Balancer {
   // dp, edp: of the epoch that is measured
   int epoch_ = 0;
   std::vector<double> epoch_seconds_;
-  std::vector<std::int64_t> epoch_steps_, epoch_samples_;
+  std::vector<std::int64_t> epoch_samples_;
 };
 
 // The shares in what Balancer::to_json() gave. Throws Error(checkpoint) naming `where` when they are none.

@@ -135,6 +135,12 @@ double all_reduce_seconds(const Network& network, double bytes, std::int64_t ran
   return 2 * (r - 1) * network.latency_s + 2 * (r - 1) / r * bytes / network.bytes_per_s;
 }
 
+double all_reduce_seconds(const Cluster& cluster) {
+  if (!cluster.network || cluster.gradient_bytes == 0) return 0;
+  return all_reduce_seconds(*cluster.network, static_cast<double>(cluster.gradient_bytes),
+                            static_cast<std::int64_t>(cluster.ranks.size()));
+}
+
 Network network_of_line(double latency_s, double s_per_byte, std::int64_t ranks) {
   const auto r = static_cast<double>(ranks);
   return {latency_s / (2 * (r - 1)), 2 * (r - 1) / r / s_per_byte};

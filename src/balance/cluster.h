@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "balance/shares.h"
 #include "balance/solver.h"
 #include "core/json.h"
 
@@ -61,6 +62,8 @@ RankCost affine_cost(const ClusterRank& rank, std::int64_t micro_batch);
 // workstations", JPDC 69, 2009; the terms are those of Thakur, Rabenseifner and Gropp, "Optimization of
 // collective communication operations in MPICH", IJHPCA 19, 2005). 0 for one rank.
 double all_reduce_seconds(const Network& network, double bytes, std::int64_t ranks);
+// The same for the gradients and all ranks of a cluster; 0 where the network or the bytes are not known.
+double all_reduce_seconds(const Cluster& cluster);
 // The network that sums in latency_s + bytes * s_per_byte by that formula.
 Network network_of_line(double latency_s, double s_per_byte, std::int64_t ranks);
 
@@ -84,7 +87,5 @@ std::vector<ClusterRank> parse_nodes(const std::string& text, const NodeScale& s
 
 // More ranks than this are refused: a slip of the finger must not take all memory.
 constexpr std::int64_t most_ranks = 1000000;
-// Samples in a global batch or a micro-batch, as in motley train.
-constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
 
 }  // namespace motley::balance

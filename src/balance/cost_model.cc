@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "balance/shares.h"
 #include "core/error.h"
 
 namespace motley::balance {
@@ -165,7 +166,6 @@ CostModel CostModel::from_json(const Json& json, const std::string& where) {
   }
   if (sound && model.observations_ != 0) {
     constexpr double rounding = 1 + 1e-6, huge = 1e100;
-    constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
     for (const double number : normal) sound = sound && std::abs(number) < huge;
     for (const double number : mean) sound = sound && number > 0 && number < huge;
     sound = sound && model.r00_ > 0 && model.r11_ > 0 &&

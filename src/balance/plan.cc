@@ -47,12 +47,6 @@ bool can_run(const std::vector<ClusterRank>& ranks, std::int64_t max_sentences) 
                      [&](const ClusterRank& rank) { return largest_micro_batch(rank, max_sentences) > 0; });
 }
 
-double network_seconds(const Cluster& cluster) {
-  if (!cluster.network || cluster.gradient_bytes == 0) return 0;
-  return all_reduce_seconds(*cluster.network, static_cast<double>(cluster.gradient_bytes),
-                            static_cast<std::int64_t>(cluster.ranks.size()));
-}
-
 // --- Nodes ------------------------------------------------------------------------------------------------
 
 struct Kind {
@@ -246,7 +240,7 @@ const char* limit_name(Limit limit) {
 
 StepEstimate estimate_step(const Cluster& cluster, std::int64_t global_batch) {
   return {divide(cluster.ranks, cluster.max_sentences, global_batch, true).slowest_s,
-          network_seconds(cluster)};
+          all_reduce_seconds(cluster)};
 }
 
 Plan make_plan(const Cluster& cluster, std::int64_t global_batch) {
@@ -256,7 +250,7 @@ Plan make_plan(const Cluster& cluster, std::int64_t global_batch) {
   Plan plan;
   plan.global_batch = global_batch;
   Divided divided = divide(cluster.ranks, cluster.max_sentences, global_batch, true);
-  plan.times = {divided.slowest_s, network_seconds(cluster)};
+  plan.times = {divided.slowest_s, all_reduce_seconds(cluster)};
   plan.shares = std::move(divided.shares);
   plan.micro_batches = std::move(divided.micro_batches);
   plan.compute_s = std::move(divided.compute_s);

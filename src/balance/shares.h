@@ -8,6 +8,9 @@
 
 namespace motley::balance {
 
+// Samples of a global batch at most: a slot is a 32-bit word of the random counter.
+constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
+
 // Integer shares that sum to `batch` and are proportional to `weights`, by the largest-remainder (Hamilton)
 // method: every share is within one of batch * weight / sum(weights); ties go to the lower rank, so that all
 // machines compute the same. A weight of zero gives a share of zero.

@@ -78,10 +78,7 @@ Run::Run(const Cluster& cluster, const SimulationOptions& options)
   }
   if (usable_.empty())
     fail(ExitCode::usage, "no rank has the memory for the model and a single sample; expected one that has");
-  if (cluster.network && cluster.gradient_bytes > 0) {
-    network_s_ = all_reduce_seconds(*cluster.network, static_cast<double>(cluster.gradient_bytes),
-                                    static_cast<std::int64_t>(cluster.ranks.size()));
-  }
+  network_s_ = all_reduce_seconds(cluster);
   balancer.policy = options.policy;
   balancer.ranks = static_cast<int>(usable_.size());
   balancer.batch = options.global_batch;

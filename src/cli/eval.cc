@@ -101,11 +101,7 @@ void Evaluation::open() {
   }
   backend = train::make_backend(options.device, options.threads, world);
   region.emplace(*backend, options.slow, world, options.seed);
-  if (!options.memory_limit.empty()) {
-    const auto limits = train::parse_memory_limit(options.memory_limit, world.size());
-    const auto limit = limits[static_cast<std::size_t>(world.rank())].bytes(1);
-    if (limit) backend->set_memory_limit(*limit);
-  }
+  train::begin_with_memory_limit(options.memory_limit, world, *backend);
   comm::agree(world, "taking memory for the model", [&] {
     task->allocate_parameters(*backend, false);
     micro_batches.emplace(*backend, *task, std::min(options.batch.max_sentences, most_rows), false);

@@ -25,7 +25,7 @@ LoadBalance::LoadBalance(const BatchOptions& options, const comm::Communicator& 
 }
 
 bool LoadBalance::measures() const {
-  return policy_ != balance::PolicyKind::sync && policy_ != balance::PolicyKind::fixed && world_.size() > 1;
+  return !balance::is_fixed(policy_) && world_.size() > 1;
 }
 
 ShareRule LoadBalance::rule() {

@@ -8,6 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
+#include "kernels/backend.h"
+
 namespace motley::train {
 
 // All that is said of one rank.
@@ -28,6 +31,9 @@ struct MemoryLimits {
 // named several times with different steps. Throws Error(usage) for a rank that does not exist, a rank and
 // step that are named twice, no bytes at all, or any other form.
 std::vector<MemoryLimits> parse_memory_limit(const std::string& text, int ranks);
+
+// What `text`, which has been checked, says of this rank; the limit that holds from the start is set.
+MemoryLimits begin_with_memory_limit(const std::string& text, const comm::Communicator& world, Backend& backend);
 
 // For commands that have no steps: Error(usage) when `text`, which parse_memory_limit() takes, names one.
 void refuse_limit_steps(const std::string& text);

@@ -67,9 +67,8 @@ void check_schedule(const ScheduleOptions& schedule) {
 }
 
 void check_batch(const BatchOptions& batch, int ranks) {
-  // A slot of the global batch is a 32-bit word of the random counter. Each factor is bounded by itself first, so
-  // that their product does not overflow.
-  constexpr std::int64_t largest_batch = 1LL << 31;
+  // Each factor is bounded by itself first, so that their product does not overflow.
+  using balance::largest_batch;
   const auto in_range = [](std::int64_t value, std::int64_t least) {
     return value >= least && value <= largest_batch;
   };

@@ -50,8 +50,7 @@ void Probe::prepare() {
   data_ = std::move(*open_subset(*task_, options_.data, options_.data.train_subset, true, world_));
   backend_ = make_backend(options_.device, options_.threads, world_);
   const auto rank = static_cast<std::size_t>(world_.rank());
-  const MemoryLimits limits = parse_memory_limit(options_.memory_limit, world_.size())[rank];
-  if (const auto bytes = limits.bytes(1)) backend_->set_memory_limit(*bytes);
+  const MemoryLimits limits = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
   const balance::SlowSpec slow = balance::parse_slow(options_.slow, world_.size())[rank];
   mean_delay_s_ = slow.mean_delay_s(1);
   // A rank that plays another device plays another machine.

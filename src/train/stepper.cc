@@ -9,18 +9,12 @@
 namespace motley::train {
 namespace {
 
-using balance::PolicyKind;
-
 // --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
 // overlap.
 std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
   constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
   const std::size_t even = elements * sizeof(float) / buckets_wanted;
   return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
-}
-
-bool is_published(PolicyKind policy) {
-  return policy == PolicyKind::dp || policy == PolicyKind::edp;
 }
 
 }  // namespace
@@ -80,14 +74,14 @@ double Stepper::count_totals() {
 
 std::span<const double> Stepper::totals_of_step() const {
   const auto totals = static_cast<std::size_t>(task_.totals());
-  const bool own = local() || is_published(policy_);
+  const bool own = local() || balance::is_published(policy_);
   return std::span(own ? own_totals_ : totals_).subspan(next_step_ * totals, totals);
 }
 
 // What makes the division by the count over the global batch, which comes later, that of the published
 // policies. A task with totals has divided by this rank's already.
 float Stepper::gradient_weight(const StepPlan& plan) const {
-  if (local() || !is_published(policy_) || plan.n == 0) return 1;
+  if (local() || !balance::is_published(policy_) || plan.n == 0) return 1;
   const double weight = balance::published_gradient_weight(policy_, plan.n, plan.batch, plan.active);
   if (task_.totals() > 0) return static_cast<float>(weight);
   return static_cast<float>(weight * static_cast<double>(plan.batch) / static_cast<double>(plan.n));

@@ -51,12 +51,8 @@ void Trainer::open_train_data() {
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
   backend_ = make_backend(options_.device, options_.threads, world_);
-  if (!options_.memory_limit.empty()) {
-    memory_limits_ =
-        parse_memory_limit(options_.memory_limit, world_.size())[static_cast<std::size_t>(world_.rank())];
-    memory_limit_ = memory_limits_.bytes(1);
-    if (memory_limit_) backend_->set_memory_limit(*memory_limit_);
-  }
+  memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
+  memory_limit_ = memory_limits_.bytes(1);
   const comm::ProcessorShare share = comm::processor_share(world_);
   double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
   world_.all_reduce_max(crowding, "how crowded the hosts are");

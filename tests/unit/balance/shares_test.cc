@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "support/usage_sentence.h"
 
 namespace motley::balance {
 namespace {
@@ -34,16 +35,6 @@ Shares hamilton(std::int64_t batch, const std::vector<std::int64_t>& weights) {
     *largest = -1;
   }
   return shares;
-}
-
-std::string sentence_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(ProportionalShares, equal_the_textbook_method_for_whole_weights) {
@@ -115,18 +106,18 @@ TEST(ProportionalShares, of_a_hundred_thousand_ranks_add_up) {
 TEST(ProportionalShares, refuse_weights_that_mean_nothing) {
   const double nan = std::numeric_limits<double>::quiet_NaN(),
                infinity = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(sentence_of([] {
+  EXPECT_EQ(test::usage_sentence([] {
               proportional_shares(4, std::vector<double>{1, -1});
             }),
             "the weight of rank 1 is -1: weights are finite numbers and not negative");
   for (const double bad : {nan, infinity, -infinity}) {
-    EXPECT_NE(sentence_of([&] { proportional_shares(4, std::vector<double>{bad}); }), "no error");
+    EXPECT_NE(test::usage_sentence([&] { proportional_shares(4, std::vector<double>{bad}); }), "no error");
   }
-  EXPECT_EQ(sentence_of([] {
+  EXPECT_EQ(test::usage_sentence([] {
               proportional_shares(4, std::vector<double>{0, 0});
             }),
             "all weights are zero: at least one rank needs a share of the batch");
-  EXPECT_NE(sentence_of([] { proportional_shares(4, {}); }), "no error");
+  EXPECT_NE(test::usage_sentence([] { proportional_shares(4, {}); }), "no error");
 }
 
 TEST(ShareOffsets, are_the_slots_before_each_rank) {
@@ -158,19 +149,19 @@ TEST(ParseWeights, reads_one_number_per_rank) {
 }
 
 TEST(ParseWeights, says_what_is_wrong) {
-  EXPECT_EQ(sentence_of([] { parse_weights("1,2", 3); }),
+  EXPECT_EQ(test::usage_sentence([] { parse_weights("1,2", 3); }),
             "--weights 1,2 has 2 numbers for 3 ranks; expected one per rank");
-  EXPECT_EQ(sentence_of([] { parse_weights("1", 2); }),
+  EXPECT_EQ(test::usage_sentence([] { parse_weights("1", 2); }),
             "--weights 1 has 1 number for 2 ranks; expected one per rank");
-  EXPECT_EQ(sentence_of([] { parse_weights("1,x", 2); }),
+  EXPECT_EQ(test::usage_sentence([] { parse_weights("1,x", 2); }),
             "--weights 1,x: \"x\" is not a number; expected one number per rank, like 1,1,2.5");
-  EXPECT_EQ(sentence_of([] { parse_weights("1,-2", 2); }),
+  EXPECT_EQ(test::usage_sentence([] { parse_weights("1,-2", 2); }),
             "--weights 1,-2: \"-2\" is negative; the least weight is 0");
-  EXPECT_EQ(sentence_of([] { parse_weights("0,0", 2); }),
+  EXPECT_EQ(test::usage_sentence([] { parse_weights("0,0", 2); }),
             "--weights 0,0: all weights are zero; at least one rank needs a share of the batch");
   for (const char* text :
        {"", ",", "1,", ",1", "1,,2", "1;2", "1 2", "nan,1", "inf,1", "1e999,1", "0x1,1", "1,2 3"}) {
-    EXPECT_NE(sentence_of([&] { parse_weights(text, 2); }), "no error") << text;
+    EXPECT_NE(test::usage_sentence([&] { parse_weights(text, 2); }), "no error") << text;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "support/usage_sentence.h"
 #include "support/division.h"
 
 namespace motley::balance {
@@ -34,16 +35,6 @@ double fastest_of_all(std::int64_t batch, const Costs& costs, std::size_t first 
     fastest = std::min(fastest, std::max(seconds_for(costs[first], share), rest));
   }
   return fastest;
-}
-
-std::string sentence_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    return error.what();
-  }
-  return "no error";
 }
 
 // Few different numbers, all exact in binary, so that many divisions are equally fast.
@@ -202,33 +193,33 @@ TEST(MinMaxShares, of_a_hundred_thousand_ranks_are_exact) {
 }
 
 TEST(MinMaxShares, refuse_a_batch_that_the_caps_cannot_hold) {
-  EXPECT_EQ(sentence_of([] {
+  EXPECT_EQ(test::usage_sentence([] {
               min_max_shares(10, Costs{{0, 1, 4}, {0, 1, 3}});
             }),
             "a batch of 10 does not fit: all ranks together take at most 7, which is 3 too few");
-  EXPECT_EQ(sentence_of([] {
+  EXPECT_EQ(test::usage_sentence([] {
               ideal_seconds(10, Costs{{0, 1, 4}, {0, 1, 3}});
             }),
             "a batch of 10 does not fit: all ranks together take at most 7, which is 3 too few");
-  EXPECT_EQ(sentence_of([] { min_max_shares(2, Costs{}); }),
+  EXPECT_EQ(test::usage_sentence([] { min_max_shares(2, Costs{}); }),
             "a batch of 2 does not fit: all ranks together take at most 0, which is 2 too few");
 }
 
 TEST(MinMaxShares, refuse_costs_that_mean_nothing) {
   const double nan = std::numeric_limits<double>::quiet_NaN(),
                infinity = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(sentence_of([] {
+  EXPECT_EQ(test::usage_sentence([] {
               min_max_shares(4, Costs{{0, 1}, {0, -1}});
             }),
             "the cost of rank 1 is 0 s and -1 s per sample: costs are finite numbers and not negative");
-  EXPECT_EQ(sentence_of([] {
+  EXPECT_EQ(test::usage_sentence([] {
               min_max_shares(4, Costs{{0, 1}, {0, 1, -2}});
             }),
             "the largest share of rank 1 is -2 samples: the least that it can be is 0");
   for (const double bad : {nan, infinity, -infinity, -1e-300}) {
-    EXPECT_NE(sentence_of([&] { min_max_shares(4, Costs{{bad, 1}}); }), "no error");
-    EXPECT_NE(sentence_of([&] { min_max_shares(4, Costs{{0, bad}}); }), "no error");
-    EXPECT_NE(sentence_of([&] { ideal_seconds(0, Costs{{0, bad}}); }), "no error");
+    EXPECT_NE(test::usage_sentence([&] { min_max_shares(4, Costs{{bad, 1}}); }), "no error");
+    EXPECT_NE(test::usage_sentence([&] { min_max_shares(4, Costs{{0, bad}}); }), "no error");
+    EXPECT_NE(test::usage_sentence([&] { ideal_seconds(0, Costs{{0, bad}}); }), "no error");
   }
 }
 

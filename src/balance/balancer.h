@@ -97,7 +97,7 @@ class Balancer {
   std::int64_t changes_ = 0;
   // auto
   bool moving_ = false;               // between the two thresholds of the hysteresis
-  std::int64_t seen_ = 0;              // steps with the present shares that have been observed
+  std::int64_t seen_ = 0;             // steps with the present shares that have been observed
   bool probing_ = false;              // in the window that is planned
   std::int64_t until_probe_ = -1;     // windows; negative: no rank is idle
   double change_cost_s_ = 0;          // what the first step after a change takes longer

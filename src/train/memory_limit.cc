@@ -129,7 +129,8 @@ void refuse_limit_steps(const std::string& text) {
   fail(ExitCode::usage, "--memory-limit {}: steps are those of motley train; expected RANK:BYTES", text);
 }
 
-MemoryLimits begin_with_memory_limit(const std::string& text, const comm::Communicator& world, Backend& backend) {
+MemoryLimits begin_with_memory_limit(const std::string& text, const comm::Communicator& world,
+                                     Backend& backend) {
   MemoryLimits limits = parse_memory_limit(text, world.size())[static_cast<std::size_t>(world.rank())];
   if (const auto bytes = limits.bytes(1)) backend.set_memory_limit(*bytes);
   return limits;

@@ -33,7 +33,8 @@ struct MemoryLimits {
 std::vector<MemoryLimits> parse_memory_limit(const std::string& text, int ranks);
 
 // What `text`, which has been checked, says of this rank; the limit that holds from the start is set.
-MemoryLimits begin_with_memory_limit(const std::string& text, const comm::Communicator& world, Backend& backend);
+MemoryLimits begin_with_memory_limit(const std::string& text, const comm::Communicator& world,
+                                     Backend& backend);
 
 // For commands that have no steps: Error(usage) when `text`, which parse_memory_limit() takes, names one.
 void refuse_limit_steps(const std::string& text);

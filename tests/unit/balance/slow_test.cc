@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "support/usage_sentence.h"
 
 namespace motley::balance {
 namespace {
@@ -15,13 +16,7 @@ namespace {
 using Kind = Slowness::Kind;
 
 std::string sentence_of(const char* text, int ranks) {
-  try {
-    parse_slow(text, ranks);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    return error.what();
-  }
-  return "no error";
+  return test::usage_sentence([&] { parse_slow(text, ranks); });
 }
 
 // The only thing said of rank 0.
@@ -325,8 +320,9 @@ TEST(ParseSlow, what_nobody_lives_to_see_is_refused) {
             "--slow 0:1e300x: \"0:1e300x\" is too much; expected a factor of at most 1000000");
   EXPECT_EQ(sentence_of("0:+100000s", 1),
             "--slow 0:+100000s: \"0:+100000s\" is too much; expected delays of at most a day");
-  EXPECT_EQ(sentence_of("0:gamma(1e300,1ms)", 1),
-            "--slow 0:gamma(1e300,1ms): \"0:gamma(1e300,1ms)\" is too much; expected a shape of at most 1000000");
+  EXPECT_EQ(
+      sentence_of("0:gamma(1e300,1ms)", 1),
+      "--slow 0:gamma(1e300,1ms): \"0:gamma(1e300,1ms)\" is too much; expected a shape of at most 1000000");
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "core/error.h"
-#include "support/usage_sentence.h"
 #include "support/division.h"
+#include "support/usage_sentence.h"
 
 namespace motley::balance {
 namespace {

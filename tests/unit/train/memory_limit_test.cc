@@ -3,18 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "support/usage_sentence.h"
 
 namespace motley::train {
 namespace {
 
 std::string sentence_of(const std::string& text, int ranks) {
-  try {
-    parse_memory_limit(text, ranks);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::usage);
-    return error.what();
-  }
-  return "no error";
+  return test::usage_sentence([&] { parse_memory_limit(text, ranks); });
 }
 
 TEST(ParseMemoryLimit, gives_limits_per_rank_and_step) {

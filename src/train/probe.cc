@@ -59,7 +59,8 @@ void Probe::prepare() {
   comm::agree(world_, "taking memory for the model", [&] {
     task_->allocate_parameters(*backend_, true);
     optimizer_ = make_optimizer(options_.optimizer, *backend_, task_->parameters());
-    update_ = std::make_unique<Update>(*backend_, *task_, *optimizer_, options_.optimizer.clip_norm);
+    update_ = std::make_unique<Update>(*backend_, task_->sums(), task_->parameters(), *optimizer_,
+                                       options_.optimizer.clip_norm);
     backend_->fill_zero(update_->sums());
   });
   totals_.resize(static_cast<std::size_t>(task_->totals()));

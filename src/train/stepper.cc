@@ -29,7 +29,7 @@ Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, B
       micro_batches_(micro_batches),
       policy_(balance::parse_policy(options.batch.policy)),
       region_(backend, options.slow, world, options.seed),
-      update_(backend, task, optimizer, options.optimizer.clip_norm) {
+      update_(backend, task.sums(), task.parameters(), optimizer, options.optimizer.clip_norm) {
   const auto sums = static_cast<std::size_t>(task.sums());
   host_sums_.resize(sums);
   local_sums_.assign(sums, 0.0);

@@ -2,17 +2,15 @@
 
 namespace motley::train {
 
-Update::Update(Backend& backend, Task& task, Optimizer& optimizer, double clip_norm)
-    : backend_(backend),
-      store_(task.parameters()),
-      optimizer_(optimizer),
-      clip_norm_(static_cast<float>(clip_norm)) {
-  const auto sums = static_cast<std::size_t>(task.sums());
-  memory_ = Buffer(backend, (sums + 3) * sizeof(double));
-  sums_ = memory_.view(DType::f64, Shape{task.sums()});
-  sum_squares_ = memory_.view(DType::f64, Shape{1}, sums * sizeof(double));
-  count_ = memory_.view(DType::f64, Shape{1}, (sums + 1) * sizeof(double));
-  scale_and_norm_ = memory_.view(DType::f32, Shape{2}, (sums + 2) * sizeof(double));
+Update::Update(Backend& backend, std::int64_t sums, const ParameterStore& store, Optimizer& optimizer,
+               double clip_norm)
+    : backend_(backend), store_(store), optimizer_(optimizer), clip_norm_(static_cast<float>(clip_norm)) {
+  const auto before = static_cast<std::size_t>(sums);
+  memory_ = Buffer(backend, (before + 3) * sizeof(double));
+  sums_ = memory_.view(DType::f64, Shape{sums});
+  sum_squares_ = memory_.view(DType::f64, Shape{1}, before * sizeof(double));
+  count_ = memory_.view(DType::f64, Shape{1}, (before + 1) * sizeof(double));
+  scale_and_norm_ = memory_.view(DType::f32, Shape{2}, (before + 2) * sizeof(double));
 }
 
 double Update::norm(double divisor) {

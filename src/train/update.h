@@ -5,16 +5,17 @@
 
 #include "kernels/buffer.h"
 #include "train/optimizer.h"
-#include "train/task.h"
 
 namespace motley::train {
 
 class Update {
  public:
-  // All must be allocated and outlive this object. clip_norm <= 0: no clipping.
-  Update(Backend& backend, Task& task, Optimizer& optimizer, double clip_norm);
+  // All must be allocated and outlive this object. `sums`: how many a batch is judged by (Task::sums).
+  // clip_norm <= 0: no clipping.
+  Update(Backend& backend, std::int64_t sums, const ParameterStore& store, Optimizer& optimizer,
+         double clip_norm);
 
-  // The task's sums, float64 [task.sums()], in device memory.
+  // Float64 [sums], in device memory.
   View sums() const { return sums_; }
 
   // Norm of the gradient arena / divisor, before clipping.
@@ -24,7 +25,7 @@ class Update {
 
  private:
   Backend& backend_;
-  ParameterStore& store_;
+  const ParameterStore& store_;
   Optimizer& optimizer_;
   float clip_norm_;
   Buffer memory_;

@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "clocks.h"
 #include "models/bert.h"
 #include "models/bert_batch.h"
 #include "train/optimizer.h"
+#include "train/update.h"
 
 namespace {
 
@@ -57,23 +59,19 @@ class Bench {
     options.name = "adamw";
     options.weight_decay = 0.01;
     optimizer_ = train::make_optimizer(options, backend, bert_.parameters);
-    small_ = Buffer(backend, 12 * sizeof(double));
+    update_.emplace(backend, 8, bert_.parameters, *optimizer_, 1);
   }
 
   double step() {
     ++step_;
-    const View sums = small_.view(DType::f64, Shape{8}), squares = small_.view(DType::f64, Shape{1}, 64),
-               count = small_.view(DType::f64, Shape{1}, 72), scale = small_.view(DType::f32, Shape{2}, 80);
-    const double one = 1;
+    const View sums = update_->sums();
     backend_.fill_zero(sums);
-    backend_.copy_to_device(count.data, &one, sizeof one);
     const Pass pass{backend_, true, 1, static_cast<std::uint32_t>(step_), 0, false};
     bert_.train(pass, batch_.load(host_, true, bert_.config().pad_token_id),
                 {1.0 / static_cast<double>(host_.masked_rows.size()), 1.0 / static_cast<double>(host_.n)},
                 sums, {});
-    backend_.sum_squares(bert_.parameters.gradients(), squares);
-    backend_.gradient_scale(squares, count, 1, scale);
-    optimizer_->step(1e-5, step_, scale);
+    update_->norm(1);
+    update_->step(1e-5, step_);
     backend_.synchronize();
     double host[8];
     backend_.copy_to_host(host, sums.data, sizeof host);
@@ -86,7 +84,7 @@ class Bench {
   HostBertBatch host_;
   BertBatchMemory batch_;
   std::unique_ptr<train::Optimizer> optimizer_;
-  Buffer small_;
+  std::optional<train::Update> update_;
   std::int64_t step_ = 0;
 };
 

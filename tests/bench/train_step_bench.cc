@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 
 #include "train/optimizer.h"
 #include "train/task.h"
+#include "train/update.h"
 
 namespace {
 
@@ -21,7 +23,7 @@ class Bench {
     task_->allocate(*backend_, max_batch, true);
     task_->parameters().initialize(1);
     optimizer_ = train::make_optimizer({}, *backend_, task_->parameters());
-    small_ = Buffer(*backend_, 8 * sizeof(double));
+    update_.emplace(*backend_, task_->sums(), task_->parameters(), *optimizer_, 25);
     source_.rows = static_cast<std::uint64_t>(max_batch);
     source_.fields.resize(2);
     source_.fields[0] = {"images", DType::u8, Shape{28, 28, 1}};
@@ -36,18 +38,14 @@ class Bench {
 
   double step(std::int64_t batch) {
     ++step_;
-    const View sums = small_.view(DType::f64, Shape{4});
-    const View squares = small_.view(DType::f64, Shape{1}, 32), count = small_.view(DType::f64, Shape{1}, 40);
-    const View scale = small_.view(DType::f32, Shape{2}, 48);
+    const View sums = update_->sums();
     backend_->fill_zero(sums);
     const Pass pass{*backend_, true, 1, static_cast<std::uint32_t>(step_), 0, false};
     task_->train(pass, {source_, window_, 0, batch}, {}, sums, {});
     double host[4];
     backend_->copy_to_host(host, sums.data, sizeof(host));
-    backend_->copy_to_device(count.data, &host[1], sizeof(double));
-    backend_->sum_squares(task_->parameters().gradients(), squares);
-    backend_->gradient_scale(squares, count, 25, scale);
-    optimizer_->step(1.0, step_, scale);
+    update_->norm(host[1]);
+    update_->step(1.0, step_);
     backend_->synchronize();
     return host[0] / host[1];
   }
@@ -56,7 +54,7 @@ class Bench {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<train::Task> task_;
   std::unique_ptr<train::Optimizer> optimizer_;
-  Buffer small_;
+  std::optional<train::Update> update_;
   io::RowSource source_;
   io::Window window_;
   std::int64_t step_ = 0;

@@ -8,8 +8,8 @@
 //  * Operations are enqueued in order. Results are ready for the host after synchronize().
 //  * Activations are channels-last: [n, height, width, channels]. Weights have PyTorch's shapes: convolution
 //    [out, in / groups, kernel_h, kernel_w], linear [out, in].
-//  * "T" is float32 or bfloat16, the same for all views of one call that are marked with it: the type in
-//    which activations are held and multiplied. Sums are formed in float32 or wider; biases, statistics and
+//  * "T" is float32, bfloat16 or, on GPUs, float16, the same for all views of one call that are marked with it:
+//    the type in which activations are held and multiplied. Sums are formed in float32 or wider; biases, statistics and
 //    gradients of parameters are float32. Views without a mark are float32.
 //  * Reductions have a fixed order: the same call on the same device gives the same bits twice, so there are
 //    no floating-point atomics.

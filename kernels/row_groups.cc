@@ -4,23 +4,31 @@
 
 namespace motley {
 
+// Counting sort, which keeps the order of equal indices.
 void group_rows(std::span<const std::int32_t> index, HostRowGroups& out, std::int32_t skip) {
-  const auto at = [&](std::int32_t place) { return index[static_cast<std::size_t>(place)]; };
-  out.sources.clear();
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    if (index[i] != skip) out.sources.push_back(static_cast<std::int32_t>(i));
-  }
-  std::sort(out.sources.begin(), out.sources.end(),
-            [&](std::int32_t a, std::int32_t b) { return at(a) != at(b) ? at(a) < at(b) : a < b; });
+  std::int32_t last = -1;
+  for (const std::int32_t row : index) last = row == skip ? last : std::max(last, row);
+  out.counts.assign(static_cast<std::size_t>(last + 1), 0);
+  for (const std::int32_t row : index)
+    if (row != skip) ++out.counts[static_cast<std::size_t>(row)];
   out.rows.clear();
   out.starts.clear();
-  for (std::size_t i = 0; i < out.sources.size(); ++i) {
-    const std::int32_t row = at(out.sources[i]);
-    if (!out.rows.empty() && out.rows.back() == row) continue;
-    out.rows.push_back(row);
-    out.starts.push_back(static_cast<std::int32_t>(i));
+  std::int32_t total = 0;
+  for (std::size_t row = 0; row < out.counts.size(); ++row) {
+    const std::int32_t count = out.counts[row];
+    if (count == 0) continue;
+    out.rows.push_back(static_cast<std::int32_t>(row));
+    out.starts.push_back(total);
+    out.counts[row] = total;  // from here on: where the row's next source goes
+    total += count;
   }
-  out.starts.push_back(static_cast<std::int32_t>(out.sources.size()));
+  out.starts.push_back(total);
+  out.sources.resize(static_cast<std::size_t>(total));
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    if (index[i] == skip) continue;
+    std::int32_t& next = out.counts[static_cast<std::size_t>(index[i])];
+    out.sources[static_cast<std::size_t>(next++)] = static_cast<std::int32_t>(i);
+  }
 }
 
 }  // namespace motley

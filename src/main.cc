@@ -1,4 +1,7 @@
 #include "cli/command.h"
+#ifdef MOTLEY_HAS_CUDA
+#include "cuda_support.h"
+#endif
 
 // A program that was built on a newer machine would die by SIGILL on an older one that shares the file
 // system: it shall say so instead.
@@ -113,5 +116,8 @@ __attribute__((constructor(101))) MOTLEY_ANY_PROCESSOR void check_processor() {
 #endif
 
 int main(int argc, char** argv) {
+#ifdef MOTLEY_HAS_CUDA
+  motley::use_cuda();
+#endif
   return motley::cli::main(argc, argv);
 }

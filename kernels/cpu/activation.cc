@@ -1,17 +1,15 @@
 #include "kernels/cpu/activations.h"
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
 void CpuBackend::activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) {
   constexpr auto name = "activation_backward";
-  check_dtype(name, "preactivation", preactivation, preactivation.dtype);
-  check_view(name, "dy", dy, preactivation.dtype, preactivation.shape);
-  check_view(name, "dx", dx, preactivation.dtype, preactivation.shape);
+  check_activation_backward(name, preactivation, dy, dx);
   with_element_type(name, "dy", dy, [&](auto type) {
     using T = decltype(type);
     const T* inputs = preactivation.as<T>();

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/checks.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/exp.h"
 
 namespace motley {

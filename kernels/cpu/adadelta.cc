@@ -1,24 +1,21 @@
 // torch.optim.Adadelta (Zeiler, "ADADELTA: an adaptive learning rate method", 2012), one pass over the arena.
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
 void CpuBackend::adadelta_step(const AdadeltaOptions& options, ConstView grad, ConstView scale, View param,
                                View square_avg, View acc_delta) {
   constexpr auto name = "adadelta_step";
-  check_dtype(name, "param", param, DType::f32);
-  check_length(name, "grad", grad, DType::f32, param.elements());
-  check_length(name, "square_avg", square_avg, DType::f32, param.elements());
-  check_length(name, "acc_delta", acc_delta, DType::f32, param.elements());
+  check_adadelta_step(name, grad, scale, param, square_avg, acc_delta);
 
   const auto lr = static_cast<float>(options.lr), eps = static_cast<float>(options.eps);
   const auto keep = static_cast<float>(options.rho), take = static_cast<float>(1 - options.rho);
   const auto decay = static_cast<float>(options.weight_decay);
-  const float factor = first_value(name, "scale", scale);
+  const float factor = *scale.as<float>();
   const float* g = grad.as<float>();
   float* p = param.as<float>();
   float* squares = square_avg.as<float>();

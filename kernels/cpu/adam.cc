@@ -1,20 +1,16 @@
 // torch.optim.Adam and AdamW, one pass over the arena.
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
 void CpuBackend::adam_step(const AdamOptions& options, ConstView grad, ConstView scale, View param,
                            View exp_avg, View exp_avg_sq) {
   constexpr auto name = "adam_step";
-  check_dtype(name, "param", param, DType::f32);
-  check_length(name, "grad", grad, DType::f32, param.elements());
-  check_length(name, "exp_avg", exp_avg, DType::f32, param.elements());
-  check_length(name, "exp_avg_sq", exp_avg_sq, DType::f32, param.elements());
-  MOTLEY_CHECK(options.step >= 1);
+  check_adam_step(name, options, grad, scale, param, exp_avg, exp_avg_sq);
 
   const auto step = static_cast<double>(options.step);
   const double correction1 = 1 - std::pow(options.beta1, step);
@@ -27,7 +23,7 @@ void CpuBackend::adam_step(const AdamOptions& options, ConstView grad, ConstView
   // Either the weights shrink by themselves (AdamW) or the decay is part of the gradient (Adam).
   const float shrink = options.decoupled ? static_cast<float>(1 - options.lr * options.weight_decay) : 1.0f;
   const float decay = options.decoupled ? 0.0f : static_cast<float>(options.weight_decay);
-  const float factor = first_value(name, "scale", scale);
+  const float factor = *scale.as<float>();
   const float* g = grad.as<float>();
   float* p = param.as<float>();
   float* m = exp_avg.as<float>();

@@ -6,40 +6,25 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/random.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
 
 constexpr float no_score = -std::numeric_limits<float>::infinity();
 
-struct Sizes {
-  std::int64_t n, seq, heads, dim;
-
-  std::int64_t tokens_stride() const { return 3 * heads * dim; }
-  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(dim))); }
+struct Sizes : AttentionSizes {
   // Queries whose scores are formed together: at most 128 KiB of them.
   std::int64_t tile() const {
     return std::clamp<std::int64_t>(32768 / std::max<std::int64_t>(seq, 1), 8, 64);
   }
 };
-
-Sizes sizes_of(const char* operation, const Attention& attention, const ConstView& qkv,
-               const ConstView& key_mask, const ConstView& context, const ConstView& log_sum_exp) {
-  check_rank(operation, "qkv", qkv, qkv.dtype, 5);
-  const Sizes s{qkv.shape[0], qkv.shape[1], attention.heads, qkv.shape[4]};
-  check_view(operation, "qkv", qkv, qkv.dtype, Shape{s.n, s.seq, 3, s.heads, s.dim});
-  check_view(operation, "key_mask", key_mask, DType::u8, Shape{s.n, s.seq});
-  check_view(operation, "context", context, qkv.dtype, Shape{s.n, s.seq, s.heads * s.dim});
-  check_view(operation, "log_sum_exp", log_sum_exp, DType::f32, Shape{s.n, s.heads, s.seq});
-  return s;
-}
 
 // Working memory of one thread, and its products.
 class Workspace {
@@ -163,7 +148,7 @@ struct Place {
   std::int64_t sample, head;
 
   std::int64_t qkv(const Sizes& s, int part) const {
-    return sample * s.seq * s.tokens_stride() + (part * s.heads + head) * s.dim;
+    return sample * s.seq * s.token() + (part * s.heads + head) * s.dim;
   }
   std::int64_t context(const Sizes& s) const { return (sample * s.seq * s.heads + head) * s.dim; }
   std::int64_t rows(const Sizes& s) const { return (sample * s.heads + head) * s.seq; }
@@ -184,9 +169,9 @@ void forward_head(const Sizes& s, const Place& place, const Drop& drop, const T*
     for (std::int64_t r = 0; r < s.seq; ++r) std::fill_n(context + r * s.heads * s.dim, s.dim, T{});
     return;
   }
-  load_rows(qkv + place.qkv(s, 0), s.tokens_stride(), s.seq, s.dim, s.scale(), q);
-  load_rows(qkv + place.qkv(s, 1), s.tokens_stride(), keys.keys, s.dim, 1.0f, k);
-  load_rows(qkv + place.qkv(s, 2), s.tokens_stride(), keys.keys, s.dim, 1.0f, v);
+  load_rows(qkv + place.qkv(s, 0), s.token(), s.seq, s.dim, s.scale(), q);
+  load_rows(qkv + place.qkv(s, 1), s.token(), keys.keys, s.dim, 1.0f, k);
+  load_rows(qkv + place.qkv(s, 2), s.token(), keys.keys, s.dim, 1.0f, v);
   for (std::int64_t first = 0; first < s.seq; first += s.tile()) {
     const std::int64_t rows = std::min(s.tile(), s.seq - first);
     work.multiply({.transpose_b = true, .m = rows, .n = keys.keys, .k = s.dim}, q + first * s.dim, k, scores);
@@ -246,9 +231,9 @@ void backward_head(const Sizes& s, const Place& place, const Drop& drop, const T
   std::fill_n(dq, s.seq * s.dim, 0.0f);
   std::fill_n(dk, s.seq * s.dim, 0.0f);
   std::fill_n(dv, s.seq * s.dim, 0.0f);
-  load_rows(qkv + place.qkv(s, 0), s.tokens_stride(), s.seq, s.dim, s.scale(), q);
-  load_rows(qkv + place.qkv(s, 1), s.tokens_stride(), keys.keys, s.dim, 1.0f, k);
-  load_rows(qkv + place.qkv(s, 2), s.tokens_stride(), keys.keys, s.dim, 1.0f, v);
+  load_rows(qkv + place.qkv(s, 0), s.token(), s.seq, s.dim, s.scale(), q);
+  load_rows(qkv + place.qkv(s, 1), s.token(), keys.keys, s.dim, 1.0f, k);
+  load_rows(qkv + place.qkv(s, 2), s.token(), keys.keys, s.dim, 1.0f, v);
   for (std::int64_t first = 0; first < s.seq && keys.keys > 0; first += s.tile()) {
     const std::int64_t rows = std::min(s.tile(), s.seq - first);
     load_rows(dcontext + first * s.heads * s.dim, s.heads * s.dim, rows, s.dim, 1.0f, gradient);
@@ -270,9 +255,9 @@ void backward_head(const Sizes& s, const Place& place, const Drop& drop, const T
     work.multiply({.transpose_a = true, .m = keys.keys, .n = s.dim, .k = rows, .accumulate = true}, scores,
                   q + first * s.dim, dk);
   }
-  store_rows(dq, s.seq, s.dim, s.scale(), dqkv + place.qkv(s, 0), s.tokens_stride());
-  store_rows(dk, s.seq, s.dim, 1.0f, dqkv + place.qkv(s, 1), s.tokens_stride());
-  store_rows(dv, s.seq, s.dim, 1.0f, dqkv + place.qkv(s, 2), s.tokens_stride());
+  store_rows(dq, s.seq, s.dim, s.scale(), dqkv + place.qkv(s, 0), s.token());
+  store_rows(dk, s.seq, s.dim, 1.0f, dqkv + place.qkv(s, 1), s.token());
+  store_rows(dv, s.seq, s.dim, 1.0f, dqkv + place.qkv(s, 2), s.token());
 }
 
 // Calls body(place, workspace) for every head of every sample, each with memory for `floats` of its thread's.
@@ -298,7 +283,7 @@ std::size_t scratch_bytes(std::int64_t floats, int threads) {
 void CpuBackend::attention_forward(const Attention& attention, ConstView qkv, ConstView key_mask,
                                    View context, View log_sum_exp) {
   constexpr auto name = "attention_forward";
-  const Sizes s = sizes_of(name, attention, qkv, key_mask, context, log_sum_exp);
+  const Sizes s{check_attention_forward(name, attention, qkv, key_mask, context, log_sum_exp)};
   const Drop drop{attention, drop_rule(name, attention.dropout), s.seq};
   const std::int64_t floats = forward_floats(s);
   std::byte* memory = scratch(scratch_bytes(floats, threads()));
@@ -317,9 +302,8 @@ void CpuBackend::attention_forward(const Attention& attention, ConstView qkv, Co
 void CpuBackend::attention_backward(const Attention& attention, ConstView qkv, ConstView key_mask,
                                     ConstView context, ConstView log_sum_exp, ConstView dcontext, View dqkv) {
   constexpr auto name = "attention_backward";
-  const Sizes s = sizes_of(name, attention, qkv, key_mask, context, log_sum_exp);
-  check_view(name, "dcontext", dcontext, qkv.dtype, context.shape);
-  check_view(name, "dqkv", dqkv, qkv.dtype, qkv.shape);
+  const Sizes s{
+      check_attention_backward(name, attention, qkv, key_mask, context, log_sum_exp, dcontext, dqkv)};
   const Drop drop{attention, drop_rule(name, attention.dropout), s.seq};
   const std::int64_t floats = backward_floats(s);
   std::byte* memory = scratch(scratch_bytes(floats, threads()));

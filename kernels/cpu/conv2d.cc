@@ -3,10 +3,10 @@
 // converted per call.
 #include <optional>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -16,45 +16,15 @@ using onednn::Tag;
 
 enum Operation : std::int64_t { forward = 1, backward_data = 2, backward_weights = 3 };
 
-// Sizes of a convolution: x [n, h, w, in], y [n, out_h, out_w, out].
-struct Sizes {
-  std::int64_t n, h, w, in, out_h, out_w, out;
-  Shape x, y, weight;
-};
-
-// Checks the two activation tensors against each other and says what the weight's shape must be.
-Sizes sizes_of(const char* operation, const Conv2d& conv, const char* x_name, const ConstView& x,
-               const char* y_name, const ConstView& y) {
-  check_rank(operation, x_name, x, DType::f32, 4);
-  check_rank(operation, y_name, y, DType::f32, 4);
-  Sizes s{};
-  s.n = x.shape[0], s.h = x.shape[1], s.w = x.shape[2], s.in = x.shape[3], s.out = y.shape[3];
-  const bool sound = conv.kernel_h > 0 && conv.kernel_w > 0 && conv.stride_h > 0 && conv.stride_w > 0 &&
-                     conv.pad_h >= 0 && conv.pad_w >= 0 && conv.groups > 0 && s.in > 0 && s.out > 0 &&
-                     s.in % conv.groups == 0 && s.out % conv.groups == 0 &&
-                     s.h + 2 * conv.pad_h >= conv.kernel_h && s.w + 2 * conv.pad_w >= conv.kernel_w;
-  if (!sound) {
-    fail(ExitCode::internal,
-         "{}: a {}x{} kernel, stride {}x{}, padding {}x{}, {} groups does not fit {} {}, {} {}", operation,
-         conv.kernel_h, conv.kernel_w, conv.stride_h, conv.stride_w, conv.pad_h, conv.pad_w, conv.groups,
-         x_name, x.shape.to_string(), y_name, y.shape.to_string());
-  }
-  s.out_h = (s.h + 2 * conv.pad_h - conv.kernel_h) / conv.stride_h + 1;
-  s.out_w = (s.w + 2 * conv.pad_w - conv.kernel_w) / conv.stride_w + 1;
-  s.x = x.shape;
-  s.y = Shape{s.n, s.out_h, s.out_w, s.out};
-  s.weight = Shape{s.out, s.in / conv.groups, conv.kernel_h, conv.kernel_w};
-  check_view(operation, y_name, y, DType::f32, s.y);
-  return s;
-}
-
-PrimitiveKey key_of(Operation operation, const Conv2d& c, const Sizes& s, bool bias) {
+PrimitiveKey key_of(Operation operation, const ConvolutionSizes& s, bool bias) {
+  const Conv2d& c = s.conv;
   return {operation,  s.n,        s.h,        s.w,     s.in,    s.out,    c.kernel_h,
           c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.groups, bias};
 }
 
 // PyTorch's layout; grouped weights have one dimension more in oneDNN, the memory is the same.
-Desc weight_desc(const Conv2d& c, const Sizes& s, bool plain) {
+Desc weight_desc(const ConvolutionSizes& s, bool plain) {
+  const Conv2d& c = s.conv;
   if (c.groups == 1) {
     return onednn::desc_f32({s.out, s.in, c.kernel_h, c.kernel_w}, plain ? Tag::oihw : Tag::any);
   }
@@ -62,14 +32,14 @@ Desc weight_desc(const Conv2d& c, const Sizes& s, bool plain) {
                           plain ? Tag::goihw : Tag::any);
 }
 
-onednn::Convolution describe(const Conv2d& c, const Sizes& s, bool bias) {
+onednn::Convolution describe(const ConvolutionSizes& s, bool bias) {
   onednn::Convolution result;
   result.src = onednn::desc_f32({s.n, s.in, s.h, s.w}, Tag::nhwc);
-  result.weights = weight_desc(c, s, false);
+  result.weights = weight_desc(s, false);
   if (bias) result.bias = onednn::desc_f32({s.out}, Tag::a);
   result.dst = onednn::desc_f32({s.n, s.out, s.out_h, s.out_w}, Tag::nhwc);
-  result.strides = {c.stride_h, c.stride_w};
-  result.padding = {c.pad_h, c.pad_w};
+  result.strides = {s.conv.stride_h, s.conv.stride_w};
+  result.padding = {s.conv.pad_h, s.conv.pad_w};
   return result;
 }
 
@@ -116,21 +86,19 @@ void add_to(float* sum, const float* term, std::int64_t count) {
 void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weight, ConstView bias,
                                 Activation activation, View y) {
   constexpr auto name = "conv2d_forward";
-  const Sizes s = sizes_of(name, conv, "x", x, "y", y);
-  check_view(name, "weight", weight, DType::f32, s.weight);
-  if (!bias.empty()) check_view(name, "bias", bias, DType::f32, Shape{s.out});
+  const ConvolutionSizes s = check_conv2d(name, conv, {"x", x}, {"y", y}, {"weight", weight}, {"bias", bias});
   MOTLEY_CHECK(activation == Activation::none || activation == Activation::relu);
   if (s.n == 0) return;
 
   onednn::call(name, threads(), [&] {
     const bool with_bias = !bias.empty();
-    auto& p = primitives_.find_or_make<Prepared>(key_of(forward, conv, s, with_bias), [&] {
-      const auto pd = onednn::forward_descriptor(describe(conv, s, with_bias), onednn::attributes());
+    auto& p = primitives_.find_or_make<Prepared>(key_of(forward, s, with_bias), [&] {
+      const auto pd = onednn::forward_descriptor(describe(s, with_bias), onednn::attributes());
       auto made = std::make_unique<Prepared>();
       made->primitive = dnnl::convolution_forward(pd);
       made->src = pd.src_desc(), made->weights = pd.weights_desc(), made->dst = pd.dst_desc();
       if (with_bias) made->bias = pd.bias_desc();
-      made->plain_weights = weight_desc(conv, s, true);
+      made->plain_weights = weight_desc(s, true);
       made->make_reorder(made->plain_weights, made->weights);
       made->lay_out(pd.scratchpad_desc());
       return made;
@@ -151,17 +119,16 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
 
 void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstView weight, View dx) {
   constexpr auto name = "conv2d_backward_data";
-  const Sizes s = sizes_of(name, conv, "dx", dx, "dy", dy);
-  check_view(name, "weight", weight, DType::f32, s.weight);
+  const ConvolutionSizes s = check_conv2d(name, conv, {"dx", dx}, {"dy", dy}, {"weight", weight});
   if (s.n == 0) return;
 
   onednn::call(name, threads(), [&] {
-    auto& p = primitives_.find_or_make<Prepared>(key_of(backward_data, conv, s, false), [&] {
-      const auto pd = onednn::backward_data_descriptor(describe(conv, s, false), onednn::attributes());
+    auto& p = primitives_.find_or_make<Prepared>(key_of(backward_data, s, false), [&] {
+      const auto pd = onednn::backward_data_descriptor(describe(s, false), onednn::attributes());
       auto made = std::make_unique<Prepared>();
       made->primitive = dnnl::convolution_backward_data(pd);
       made->src = pd.diff_src_desc(), made->weights = pd.weights_desc(), made->dst = pd.diff_dst_desc();
-      made->plain_weights = weight_desc(conv, s, true);
+      made->plain_weights = weight_desc(s, true);
       made->make_reorder(made->plain_weights, made->weights);
       made->lay_out(pd.scratchpad_desc());
       return made;
@@ -179,10 +146,9 @@ void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstVie
 void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstView dy, View dweight,
                                          View dbias, bool accumulate) {
   constexpr auto name = "conv2d_backward_weights";
-  const Sizes s = sizes_of(name, conv, "x", x, "dy", dy);
-  check_view(name, "dweight", dweight, DType::f32, s.weight);
+  const ConvolutionSizes s =
+      check_conv2d(name, conv, {"x", x}, {"dy", dy}, {"dweight", dweight}, {"dbias", dbias});
   const bool with_bias = !dbias.empty();
-  if (with_bias) check_view(name, "dbias", dbias, DType::f32, Shape{s.out});
   if (s.n == 0) {
     if (!accumulate) fill_zero(dweight);
     if (!accumulate && with_bias) fill_zero(dbias);
@@ -190,13 +156,13 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
   }
 
   onednn::call(name, threads(), [&] {
-    auto& p = primitives_.find_or_make<Prepared>(key_of(backward_weights, conv, s, with_bias), [&] {
-      const auto pd = onednn::backward_weights_descriptor(describe(conv, s, with_bias), onednn::attributes());
+    auto& p = primitives_.find_or_make<Prepared>(key_of(backward_weights, s, with_bias), [&] {
+      const auto pd = onednn::backward_weights_descriptor(describe(s, with_bias), onednn::attributes());
       auto made = std::make_unique<Prepared>();
       made->primitive = dnnl::convolution_backward_weights(pd);
       made->src = pd.src_desc(), made->weights = pd.diff_weights_desc(), made->dst = pd.diff_dst_desc();
       if (with_bias) made->bias = pd.diff_bias_desc();
-      made->plain_weights = weight_desc(conv, s, true);
+      made->plain_weights = weight_desc(s, true);
       made->make_reorder(made->weights, made->plain_weights);
       made->lay_out(pd.scratchpad_desc());
       return made;

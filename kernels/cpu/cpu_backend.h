@@ -14,7 +14,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/buffer.h"
-#include "kernels/cpu/primitive_cache.h"
+#include "kernels/primitive_cache.h"
 
 namespace motley {
 

@@ -1,9 +1,10 @@
 // Dropout whose mask is recomputed from counted random numbers wherever it is needed and never stored.
-#include "kernels/cpu/checks.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/random.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -49,8 +50,7 @@ void CpuBackend::dropout(const DropoutMask& mask, ConstView x, View y) {
 
 void CpuBackend::dropout_channels(const DropoutMask& mask, ConstView x, View y) {
   constexpr auto name = "dropout_channels";
-  check_rank(name, "x", x, DType::f32, 4);
-  check_view(name, "y", y, DType::f32, x.shape);
+  check_dropout_channels(name, x, y);
   const DropRule rule = drop_rule(name, mask);
   const std::int64_t rows = x.shape[0], pixels = x.shape[1] * x.shape[2], channels = x.shape[3];
   const std::int64_t groups = ceil_div(channels, random_group_words);

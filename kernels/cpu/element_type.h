@@ -1,8 +1,8 @@
 // The element type of an operation's activations ("T" in backend.h), chosen once per call.
 #pragma once
 
-#include "kernels/bfloat16.h"
-#include "kernels/cpu/checks.h"
+#include "core/bfloat16.h"
+#include "kernels/checks.h"
 
 namespace motley {
 

@@ -1,14 +1,13 @@
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
 void CpuBackend::relu_forward(ConstView x, View y) {
-  check_dtype("relu_forward", "x", x, DType::f32);
-  check_view("relu_forward", "y", y, DType::f32, x.shape);
+  check_relu_forward("relu_forward", x, y);
   const float* in = x.as<float>();
   float* out = y.as<float>();
   parallel_blocks(threads(), x.elements(), elementwise_block, [&](std::int64_t begin, std::int64_t end) {
@@ -18,9 +17,7 @@ void CpuBackend::relu_forward(ConstView x, View y) {
 }
 
 void CpuBackend::relu_backward(ConstView y, ConstView dy, View dx) {
-  check_dtype("relu_backward", "y", y, DType::f32);
-  check_view("relu_backward", "dy", dy, DType::f32, y.shape);
-  check_view("relu_backward", "dx", dx, DType::f32, y.shape);
+  check_relu_backward("relu_backward", y, dy, dx);
   const float* output = y.as<float>();
   const float* gradient = dy.as<float>();
   float* result = dx.as<float>();

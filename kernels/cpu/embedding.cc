@@ -1,8 +1,8 @@
 // Rows of tables: looked up, gathered, and their gradients summed.
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -30,19 +30,7 @@ void add_sources(const From* dy, const std::int32_t* sources, std::int64_t count
 void CpuBackend::embedding_forward(ConstView word, ConstView position, ConstView type, ConstView ids,
                                    ConstView types, View y) {
   constexpr auto name = "embedding_forward";
-  check_rank(name, "word", word, DType::f32, 2);
-  check_rank(name, "position", position, DType::f32, 2);
-  check_rank(name, "type", type, DType::f32, 2);
-  check_rank(name, "ids", ids, DType::i32, 2);
-  check_view(name, "types", types, DType::i32, ids.shape);
-  const std::int64_t n = ids.shape[0], seq = ids.shape[1], width = word.shape[1];
-  check_view(name, "position", position, DType::f32, Shape{position.shape[0], width});
-  check_view(name, "type", type, DType::f32, Shape{type.shape[0], width});
-  check_view(name, "y", y, y.dtype, Shape{n, seq, width});
-  if (seq > position.shape[0]) {
-    fail(ExitCode::internal, "{}: sequences have {} places, but the table of positions {}", name, seq,
-         position.shape[0]);
-  }
+  const auto [n, seq, width] = check_embedding_forward(name, word, position, type, ids, types, y);
   const float* words = word.as<float>();
   const float* positions = position.as<float>();
   const float* kinds = type.as<float>();
@@ -64,10 +52,8 @@ void CpuBackend::embedding_forward(ConstView word, ConstView position, ConstView
 
 void CpuBackend::gather_rows(ConstView x, ConstView index, View y) {
   constexpr auto name = "gather_rows";
-  check_rank(name, "x", x, x.dtype, 2);
-  check_rank(name, "index", index, DType::i32, 1);
+  check_gather_rows(name, x, index, y);
   const std::int64_t m = index.shape[0], width = x.shape[1];
-  check_view(name, "y", y, x.dtype, Shape{m, width});
   const std::int32_t* from = index.as<std::int32_t>();
   with_element_type(name, "x", x, [&](auto tag) {
     using T = decltype(tag);
@@ -80,18 +66,8 @@ void CpuBackend::gather_rows(ConstView x, ConstView index, View y) {
 
 void CpuBackend::scatter_add_rows(const RowGroups& groups, ConstView dy, View x) {
   constexpr auto name = "scatter_add_rows";
-  check_rank(name, "dy", dy, dy.dtype, 2);
-  check_rank(name, "x", x, x.dtype, 2);
-  check_rank(name, "groups.rows", groups.rows, DType::i32, 1);
+  check_scatter_add_rows(name, groups, dy, x);
   const std::int64_t count = groups.rows.shape[0], width = dy.shape[1];
-  check_view(name, "groups.starts", groups.starts, DType::i32, Shape{count + 1});
-  check_rank(name, "groups.sources", groups.sources, DType::i32, 1);
-  if (dy.shape[0] < groups.sources.shape[0]) {  // there may be more: indices can be skipped
-    fail(ExitCode::internal, "{}: dy has {} rows, but there are {} sources", name, dy.shape[0],
-         groups.sources.shape[0]);
-  }
-  check_view(name, "x", x, x.dtype, Shape{x.shape[0], width});
-  if (x.dtype != DType::f32) check_dtype(name, "x", x, dy.dtype);
   const std::int32_t* rows = groups.rows.as<std::int32_t>();
   const std::int32_t* starts = groups.starts.as<std::int32_t>();
   const std::int32_t* sources = groups.sources.as<std::int32_t>();

@@ -1,9 +1,9 @@
 // LAMB, tensor by tensor: one pass for the moments and the norms, a second for the step.
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -72,13 +72,9 @@ void move_parameters(int threads, const Rule& rule, const Tensor& t, float step)
 void CpuBackend::lamb_step(const LambOptions& options, std::span<const Segment> host_segments, ConstView grad,
                            ConstView scale, View param, View exp_avg, View exp_avg_sq) {
   constexpr auto name = "lamb_step";
-  check_dtype(name, "param", param, DType::f32);
-  check_length(name, "grad", grad, DType::f32, param.elements());
-  check_length(name, "exp_avg", exp_avg, DType::f32, param.elements());
-  check_length(name, "exp_avg_sq", exp_avg_sq, DType::f32, param.elements());
-  MOTLEY_CHECK(options.step >= 1);
+  check_lamb_step(name, options, host_segments, grad, scale, param, exp_avg, exp_avg_sq);
   const auto step = static_cast<double>(options.step);
-  const Rule rule{first_value(name, "scale", scale),
+  const Rule rule{*scale.as<float>(),
                   static_cast<float>(options.beta1),
                   static_cast<float>(1 - options.beta1),
                   static_cast<float>(options.beta2),
@@ -88,14 +84,7 @@ void CpuBackend::lamb_step(const LambOptions& options, std::span<const Segment> 
                   static_cast<float>(options.eps)};
   auto* partial = reinterpret_cast<Norms*>(
       scratch(static_cast<std::size_t>(ceil_div(param.elements(), elementwise_block)) * sizeof(Norms)));
-  std::size_t end = 0;
   for (const Segment& segment : host_segments) {
-    const auto elements = static_cast<std::size_t>(param.elements());
-    if (segment.offset < end || segment.offset > elements || segment.elements > elements - segment.offset) {
-      fail(ExitCode::internal, "{}: a segment of {} elements at {} does not fit behind {} in {} elements",
-           name, segment.elements, segment.offset, end, elements);
-    }
-    end = segment.offset + segment.elements;
     const Tensor t{grad.as<float>() + segment.offset,           param.as<float>() + segment.offset,
                    exp_avg.as<float>() + segment.offset,        exp_avg_sq.as<float>() + segment.offset,
                    static_cast<std::int64_t>(segment.elements), static_cast<float>(segment.weight_decay)};

@@ -3,27 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/random.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
 
 constexpr std::int64_t row_block = 32;  // rows whose dgamma and dbeta are added up together
-
-struct Sizes {
-  std::int64_t n, seq, width;
-
-  std::int64_t rows() const { return n * seq; }
-};
-
-Sizes sizes_of(const char* operation, const char* argument, const ConstView& x) {
-  check_rank(operation, argument, x, x.dtype, 3);
-  return {x.shape[0], x.shape[1], x.shape[2]};
-}
 
 // Buffers of one thread, in float32s.
 struct RowBuffers {
@@ -35,7 +24,7 @@ struct RowBuffers {
 };
 
 // The random numbers that drop elements of row `row` (of all tokens), or null when none are dropped.
-const std::uint32_t* row_words(const DropoutMask& mask, const Sizes& s, std::int64_t row,
+const std::uint32_t* row_words(const DropoutMask& mask, const LayerNormSizes& s, std::int64_t row,
                                std::uint32_t* words) {
   if (mask.probability == 0) return nullptr;
   const auto slot = mask.first_slot + static_cast<std::uint32_t>(row / s.seq);
@@ -163,14 +152,7 @@ void CpuBackend::add_layer_norm_forward(const DropoutMask& mask, ConstView x, Co
                                         ConstView gamma, ConstView beta, double eps, View sum, View y,
                                         View mean, View rstd) {
   constexpr auto name = "add_layer_norm_forward";
-  const Sizes s = sizes_of(name, "x", x);
-  if (!residual.empty()) check_view(name, "residual", residual, x.dtype, x.shape);
-  check_view(name, "gamma", gamma, DType::f32, Shape{s.width});
-  check_view(name, "beta", beta, DType::f32, Shape{s.width});
-  check_view(name, "sum", sum, x.dtype, x.shape);
-  check_view(name, "y", y, x.dtype, x.shape);
-  check_view(name, "mean", mean, DType::f32, Shape{s.n, s.seq});
-  check_view(name, "rstd", rstd, DType::f32, Shape{s.n, s.seq});
+  const LayerNormSizes s = check_add_layer_norm_forward(name, x, residual, gamma, beta, sum, y, mean, rstd);
   const DropRule rule = drop_rule(name, mask);
   const RowBuffers room(s.width);
   const std::int64_t blocks = ceil_div(s.rows(), row_block);
@@ -206,15 +188,8 @@ void CpuBackend::add_layer_norm_backward(const DropoutMask& mask, ConstView dy, 
                                          ConstView rstd, ConstView gamma, View dsum, View dx, View dgamma,
                                          View dbeta, bool accumulate) {
   constexpr auto name = "add_layer_norm_backward";
-  const Sizes s = sizes_of(name, "dy", dy);
-  check_view(name, "sum", sum, dy.dtype, dy.shape);
-  check_view(name, "mean", mean, DType::f32, Shape{s.n, s.seq});
-  check_view(name, "rstd", rstd, DType::f32, Shape{s.n, s.seq});
-  check_view(name, "gamma", gamma, DType::f32, Shape{s.width});
-  check_view(name, "dsum", dsum, dy.dtype, dy.shape);
-  if (!dx.empty()) check_view(name, "dx", dx, dy.dtype, dy.shape);
-  check_view(name, "dgamma", dgamma, DType::f32, Shape{s.width});
-  check_view(name, "dbeta", dbeta, DType::f32, Shape{s.width});
+  const LayerNormSizes s =
+      check_add_layer_norm_backward(name, dy, sum, mean, rstd, gamma, dsum, dx, dgamma, dbeta);
   const DropRule rule = drop_rule(name, mask);
   const RowBuffers room(s.width);
   // Per block: partial dgamma and dbeta. Per thread: two rows, random numbers.

@@ -1,7 +1,7 @@
 // Channels-last to channels-first and back: a transposition of [height * width, channels] per sample.
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -45,16 +45,14 @@ void transpose(int threads, std::int64_t count, std::int64_t rows, std::int64_t 
 }  // namespace
 
 void CpuBackend::nhwc_to_nchw(ConstView x, View y) {
-  check_rank("nhwc_to_nchw", "x", x, DType::f32, 4);
+  check_nhwc_to_nchw("nhwc_to_nchw", x, y);
   const Shape& s = x.shape;
-  check_view("nhwc_to_nchw", "y", y, DType::f32, Shape{s[0], s[3], s[1], s[2]});
   transpose(threads(), s[0], s[1] * s[2], s[3], x.as<float>(), y.as<float>());
 }
 
 void CpuBackend::nchw_to_nhwc(ConstView x, View y) {
-  check_rank("nchw_to_nhwc", "x", x, DType::f32, 4);
+  check_nchw_to_nhwc("nchw_to_nhwc", x, y);
   const Shape& s = x.shape;
-  check_view("nchw_to_nhwc", "y", y, DType::f32, Shape{s[0], s[2], s[3], s[1]});
   transpose(threads(), s[0], s[1], s[2] * s[3], x.as<float>(), y.as<float>());
 }
 

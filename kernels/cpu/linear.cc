@@ -3,12 +3,12 @@
 #include <atomic>
 
 #include "kernels/cpu/activations.h"
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -86,31 +86,12 @@ void sum_rows(int threads, const T* x, std::int64_t rows, std::int64_t columns, 
   });
 }
 
-// Sizes of a linear layer: x [n, in], y [n, out], weight [out, in].
-struct Sizes {
-  std::int64_t n, in, out;
-};
-
-Sizes sizes_of(const char* operation, const char* x_name, const ConstView& x, const char* y_name,
-               const ConstView& y, const char* weight_name, const ConstView& weight) {
-  check_rank(operation, x_name, x, x.dtype, 2);
-  check_rank(operation, weight_name, weight, weight.dtype, 2);
-  const Sizes s{x.shape[0], x.shape[1], weight.shape[0]};
-  check_view(operation, weight_name, weight, weight.dtype, Shape{s.out, s.in});
-  check_view(operation, y_name, y, y.dtype, Shape{s.n, s.out});
-  return s;
-}
-
 }  // namespace
 
 void CpuBackend::linear_forward(ConstView x, ConstView weight, ConstView bias, Activation activation, View y,
                                 View preactivation) {
   constexpr auto name = "linear_forward";
-  const Sizes s = sizes_of(name, "x", x, "y", y, "weight", weight);
-  check_dtype(name, "weight", weight, x.dtype);
-  if (y.dtype != DType::f32) check_dtype(name, "y", y, x.dtype);
-  if (!bias.empty()) check_view(name, "bias", bias, DType::f32, Shape{s.out});
-  if (!preactivation.empty()) check_view(name, "preactivation", preactivation, y.dtype, y.shape);
+  const LinearSizes s = check_linear_forward(name, x, weight, bias, y, preactivation);
   if (y.elements() == 0) return;
   const float* b = bias.empty() ? nullptr : bias.as<float>();
   const std::int64_t pieces = x.dtype == DType::f32 ? depth_pieces(s.n, s.out, s.in) : 1;
@@ -141,9 +122,7 @@ void CpuBackend::linear_forward(ConstView x, ConstView weight, ConstView bias, A
 
 void CpuBackend::linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate) {
   constexpr auto name = "linear_backward_data";
-  const Sizes s = sizes_of(name, "dx", dx, "dy", dy, "weight", weight);
-  check_dtype(name, "weight", weight, dy.dtype);
-  check_dtype(name, "dx", dx, dy.dtype);
+  const LinearSizes s = check_linear_backward_data(name, dy, weight, dx);
   if (dx.elements() == 0) return;
   if (s.out == 0) {
     if (!accumulate) fill_zero(dx);
@@ -156,10 +135,7 @@ void CpuBackend::linear_backward_data(ConstView dy, ConstView weight, View dx, b
 void CpuBackend::linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
                                          bool accumulate) {
   constexpr auto name = "linear_backward_weights";
-  const Sizes s = sizes_of(name, "x", x, "dy", dy, "dweight", dweight);
-  check_dtype(name, "dy", dy, x.dtype);
-  check_dtype(name, "dweight", dweight, DType::f32);
-  if (!dbias.empty()) check_view(name, "dbias", dbias, DType::f32, Shape{s.out});
+  const LinearSizes s = check_linear_backward_weights(name, x, dy, dweight, dbias);
   if (dweight.elements() > 0) {
     if (s.n > 0) {
       multiply(name, {true, false, s.out, s.in, s.n, x.dtype, DType::f32, accumulate}, dy.data, x.data,

@@ -2,42 +2,15 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
 
 constexpr int channel_block =
     64;  // channels whose running maximum is held in registers or the first-level cache
-
-// Sizes of a pooling: x [n, h, w, c], y [n, out_h, out_w, c].
-struct Sizes {
-  std::int64_t n, h, w, c, out_h, out_w;
-};
-
-Sizes sizes_of(const char* operation, const Pool2d& pool, const char* x_name, const ConstView& x,
-               const char* y_name, const ConstView& y, const ConstView& argmax) {
-  check_rank(operation, x_name, x, DType::f32, 4);
-  Sizes s{x.shape[0], x.shape[1], x.shape[2], x.shape[3], 0, 0};
-  // Padding of at most half a window, as in PyTorch: no window lies in the padding alone.
-  const bool sound = pool.kernel_h > 0 && pool.kernel_w > 0 && pool.kernel_h * pool.kernel_w <= 256 &&
-                     pool.stride_h > 0 && pool.stride_w > 0 && pool.pad_h >= 0 && pool.pad_w >= 0 &&
-                     pool.pad_h <= pool.kernel_h / 2 && pool.pad_w <= pool.kernel_w / 2 &&
-                     s.h + 2 * pool.pad_h >= pool.kernel_h && s.w + 2 * pool.pad_w >= pool.kernel_w;
-  if (!sound) {
-    fail(ExitCode::internal, "{}: a {}x{} window, stride {}x{}, padding {}x{} does not fit {} {}", operation,
-         pool.kernel_h, pool.kernel_w, pool.stride_h, pool.stride_w, pool.pad_h, pool.pad_w, x_name,
-         x.shape.to_string());
-  }
-  s.out_h = (s.h + 2 * pool.pad_h - pool.kernel_h) / pool.stride_h + 1;
-  s.out_w = (s.w + 2 * pool.pad_w - pool.kernel_w) / pool.stride_w + 1;
-  const Shape out{s.n, s.out_h, s.out_w, s.c};
-  check_view(operation, y_name, y, DType::f32, out);
-  check_view(operation, "argmax", argmax, DType::u8, out);
-  return s;
-}
 
 // The part of a window that lies inside the image along one dimension.
 struct Range {
@@ -58,7 +31,7 @@ Range covering(std::int64_t i, std::int64_t kernel, std::int64_t stride, std::in
 }  // namespace
 
 void CpuBackend::max_pool2d_forward(const Pool2d& pool, ConstView x, View y, View argmax) {
-  const Sizes s = sizes_of("max_pool2d_forward", pool, "x", x, "y", y, argmax);
+  const PoolingSizes s = check_max_pool2d("max_pool2d_forward", pool, {"x", x}, {"y", y}, argmax);
   const float* in = x.as<float>();
   float* out = y.as<float>();
   std::uint8_t* place = argmax.as<std::uint8_t>();
@@ -107,7 +80,7 @@ void CpuBackend::max_pool2d_forward(const Pool2d& pool, ConstView x, View y, Vie
 // Every input element gathers from the windows that cover it, so that no two threads write one place and the
 // order of additions is fixed.
 void CpuBackend::max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) {
-  const Sizes s = sizes_of("max_pool2d_backward", pool, "dx", dx, "dy", dy, argmax);
+  const PoolingSizes s = check_max_pool2d("max_pool2d_backward", pool, {"dx", dx}, {"dy", dy}, argmax);
   const float* gradient = dy.as<float>();
   const std::uint8_t* place = argmax.as<std::uint8_t>();
   float* result = dx.as<float>();

@@ -1,22 +1,16 @@
 #include <vector>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
 void CpuBackend::normalize_images(ConstView x, std::span<const float> host_mean,
                                   std::span<const float> host_deviation, View y) {
   constexpr auto name = "normalize_images";
-  check_rank(name, "x", x, DType::u8, 4);
-  check_view(name, "y", y, DType::f32, x.shape);
+  check_normalize_images(name, x, host_mean, host_deviation, y);
   const std::int64_t channels = x.shape[3];
-  if (static_cast<std::int64_t>(host_mean.size()) != channels ||
-      static_cast<std::int64_t>(host_deviation.size()) != channels) {
-    fail(ExitCode::internal, "{}: {} means and {} deviations were given for the {} channels of {}", name,
-         host_mean.size(), host_deviation.size(), channels, x.shape.to_string());
-  }
   // A byte has 256 values: a table per channel replaces two divisions per element.
   std::vector<float> table(static_cast<std::size_t>(channels) * 256);
   for (std::size_t c = 0; c < host_mean.size(); ++c) {

@@ -1,6 +1,6 @@
 #include "kernels/cpu/product.h"
 
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
 

@@ -1,11 +1,10 @@
-// Counted random numbers in vectors, and the rule by which they drop elements.
+// Counted random numbers in vectors.
 #pragma once
 
 #include <cstdint>
 
-#include "core/error.h"
 #include "core/philox.h"
-#include "kernels/backend.h"
+#include "kernels/drop_rule.h"
 
 namespace motley {
 
@@ -64,21 +63,6 @@ inline const std::uint32_t* random_run(const RandomKey& key, std::uint32_t slot,
     block += random_group;
   }
   return words + skipped;
-}
-
-struct DropRule {
-  std::uint32_t threshold;  // a smaller random number drops the element
-  float factor;             // of those that are kept
-
-  float operator()(std::uint32_t word, float x) const { return word < threshold ? 0.0f : x * factor; }
-};
-
-inline DropRule drop_rule(const char* operation, const DropoutMask& mask) {
-  if (!(mask.probability >= 0 && mask.probability < 1)) {
-    fail(ExitCode::internal, "{}: the probability is {}, but it must be at least 0 and below 1", operation,
-         mask.probability);
-  }
-  return {drop_threshold(mask.probability), static_cast<float>(1.0 / (1.0 - mask.probability))};
 }
 
 }  // namespace motley

@@ -1,8 +1,9 @@
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
+#include "kernels/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
@@ -47,9 +48,7 @@ void CpuBackend::scale(double factor, View x) {
 
 void CpuBackend::gradient_scale(ConstView sum_squares, ConstView count, float clip_norm, View out) {
   constexpr auto name = "gradient_scale";
-  check_length(name, "sum_squares", sum_squares, DType::f64, 1);
-  check_length(name, "count", count, DType::f64, 1);
-  check_length(name, "out", out, DType::f32, 2);
+  check_gradient_scale(name, sum_squares, count, out);
   const double samples = *count.as<double>();
   double norm = 0, factor = 0;
   if (samples != 0) {

@@ -1,7 +1,7 @@
 // torch.optim.SGD, one pass over the arena.
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 
@@ -9,14 +9,8 @@ void CpuBackend::sgd_step(const SgdOptions& options, ConstView grad, ConstView s
                           View momentum) {
   constexpr auto name = "sgd_step";
   const bool with_momentum = options.momentum != 0;
-  check_dtype(name, "param", param, DType::f32);
-  check_length(name, "grad", grad, DType::f32, param.elements());
-  if (with_momentum) check_length(name, "momentum", momentum, DType::f32, param.elements());
-  if (options.nesterov && (!with_momentum || options.dampening != 0)) {
-    fail(ExitCode::internal, "{}: Nesterov needs a momentum and no dampening", name);
-  }
-
-  const float factor = first_value(name, "scale", scale);
+  check_sgd_step(name, options, grad, scale, param, momentum);
+  const float factor = *scale.as<float>();
   const auto lr = static_cast<float>(options.lr), decay = static_cast<float>(options.weight_decay);
   const auto mu = static_cast<float>(options.momentum);
   const float keep = options.first_step ? 0.0f : mu;

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/operation_checks.h"
 
 namespace motley {
 namespace {
@@ -83,12 +83,8 @@ std::int64_t all_rows(int threads, const Rows& r, double* partial, T* gradient) 
 void CpuBackend::softmax_nll(ConstView logits, ConstView labels, int top_k, View sums, View dlogits,
                              float weight) {
   constexpr auto name = "softmax_nll";
-  check_rank(name, "logits", logits, DType::f32, 2);
+  check_softmax_nll(name, logits, labels, top_k, sums, dlogits);
   const std::int64_t rows = logits.shape[0], classes = logits.shape[1];
-  check_view(name, "labels", labels, DType::i32, Shape{rows});
-  check_view(name, "sums", sums, DType::f64, Shape{sum_count});
-  if (!dlogits.empty()) check_view(name, "dlogits", dlogits, dlogits.dtype, logits.shape);
-  MOTLEY_CHECK(classes > 0 && top_k >= 1);
 
   const Rows r{logits.as<float>(), labels.as<std::int32_t>(), rows, classes, top_k, weight};
   const std::int64_t blocks = ceil_div(rows, row_block);

@@ -28,10 +28,14 @@ void run_or_abort(const std::function<void()>& work) {
   } catch (const AgreedError&) {
     throw;
   } catch (const Error& error) {
-    log::error("{}", error.what());
+    // Sentences about communication name their rank themselves.
+    const bool named = error.code() != ExitCode::communication && !comm::speaker().empty();
+    log::error("{}{}", named ? comm::speaker() + ": " : "", error.what());
     end(error.code());
   } catch (const std::exception& error) {
-    log::error("this is a bug in motley, or memory ran out: {}", error.what());
+    const std::string speaker = comm::speaker();
+    log::error("{}this is a bug in motley, or memory ran out: {}", speaker.empty() ? "" : speaker + ": ",
+               error.what());
     end(ExitCode::internal);
   }
 }

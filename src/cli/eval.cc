@@ -99,7 +99,8 @@ void Evaluation::open() {
     sets.push_back(std::move(*train::open_subset(*task, options.data, subset, true, world)));
     most_rows = std::max(most_rows, static_cast<std::int64_t>(sets.back().source.rows));
   }
-  backend = train::make_backend(options.device, options.threads, world);
+  backend = train::make_backend({options.device, options.threads, options.deterministic}, world);
+  train::check_precision(options.model.precision, *backend, world);
   region.emplace(*backend, options.slow, world, options.seed);
   train::begin_with_memory_limit(options.memory_limit, world, *backend);
   comm::agree(world, "taking memory for the model", [&] {

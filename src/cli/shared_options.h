@@ -15,6 +15,7 @@ struct SharedOptions {
   bool cpu = false;
   std::string device = "auto";
   int threads = 0;
+  bool deterministic = false;
   std::string slow, memory_limit;
   double timeout_s = 600;
 };

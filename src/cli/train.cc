@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <string_view>
 
 #include "cli/command.h"
@@ -27,6 +28,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "samples of shards that are shuffled together; packed files are shuffled as a whole");
   set.group("network (task bert)");
   add_model_options(set, options.model);
+  set.add("loss-scale", &options.model.loss_scale,
+          "fp16: factor of the loss while its gradient is formed; 0: by itself, as PyTorch's GradScaler");
   set.add_switch("recompute", &options.model.recompute,
                  "keep only the inputs of layers for the backward pass: less memory, a third more work");
   set.group("batches and shares");
@@ -93,6 +96,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   add_device_options(set, shared);
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
           "largest bucket in which gradients are summed over ranks; small models use smaller ones");
+  set.add("allreduce-dtype", &options.allreduce_dtype,
+          "fp32, or bf16: gradients are rounded to bfloat16 while they are summed over ranks, half the bytes");
   set.add("seed", &options.seed, "of everything random");
   add_hetseq_options(set);
 }
@@ -117,6 +122,7 @@ bool plays_a_part(const std::string& name, const train::TrainOptions& options) {
   const bool of_bert = std::any_of(bert_options.begin(), bert_options.end(),
                                    [&](std::string_view option) { return option == name; });
   if (of_bert && options.data.task != "bert") return false;
+  if (name == "loss-scale") return options.model.precision == "fp16";
   if (name == "update-freq") return options.batch.global_batch == 0;
   if (name == "valid-subset") return options.data.valid_subset_given;
   return masking_uses(options.model, name) && train::optimizer_uses(options.optimizer.name, name);
@@ -126,6 +132,26 @@ constexpr const char* description =
     "Trains a network on the samples of DIR/train.h5, every rank its share of each global batch. Started "
     "again with the\n"
     "same --save-dir it continues from the newest good checkpoint.";
+
+// mpirun can give ranks command lines of their own. What a rank does about its device is its own affair; any other
+// difference would make ranks wait for different things, or learn different things.
+void require_same_options(const train::TrainOptions& options, const comm::Communicator& world) {
+  constexpr std::array own = {"device", "cpu", "threads", "config"};
+  std::string text;
+  for (const auto& [name, value] : options.as_used) text += name + "\n" + value + "\n";
+  std::istringstream of_root(world.broadcast(text, 0, "the options of rank 0"));
+  comm::agree(world, "comparing the options", [&] {
+    for (const auto& [name, value] : options.as_used) {
+      std::string root_name, root_value;
+      std::getline(of_root, root_name);
+      std::getline(of_root, root_value);
+      const bool free = std::any_of(own.begin(), own.end(), [&](std::string_view o) { return o == name; });
+      if (free || root_value == value) continue;
+      fail(ExitCode::usage, "--{} is \"{}\", but \"{}\" on rank 0: ranks may differ in --device and --threads only", name,
+           value, root_value);
+    }
+  });
+}
 
 }  // namespace
 
@@ -167,6 +193,7 @@ void train(const std::vector<std::string>& arguments, const Context& context) {
   train::TrainOptions options;
   comm::agree(context.world, "reading the options",
               [&] { options = read_train_options(arguments, context.world.rank(), context.world.size()); });
+  require_same_options(options, context.world);
   context.session.set_timeout(options.timeout_s);
   const comm::Communicator world(context.world.handle(), options.timeout_s);
   train::Trainer trainer(options, world);

@@ -60,6 +60,7 @@ Communicator::Communicator(MPI_Comm parent, double timeout_s, std::size_t messag
   MOTLEY_CHECK(message_bytes >= 2 * sizeof(std::uint64_t) && message_bytes <= max_message_bytes);
   MOTLEY_MPI(MPI_Comm_rank(parent, &rank_));
   MOTLEY_MPI(MPI_Comm_size(parent, &size_));
+  spoken_rank_ = rank_;
   Staging<MPI_Comm> duplicate(broken_, {MPI_COMM_NULL});
   MPI_Request request = MPI_REQUEST_NULL;
   MOTLEY_MPI(MPI_Comm_idup(parent, duplicate.data(), &request));
@@ -77,7 +78,7 @@ Communicator::~Communicator() {
 Error Communicator::late(const char* what, std::span<const int> missing) const {
   abandon();
   std::string sentence =
-      fmt::format("rank {} (host {}) waited {:g} s for {}", rank_, host_, timeout_s_, what);
+      fmt::format("rank {} (host {}) waited {:g} s for {}", spoken_rank_, host_, timeout_s_, what);
   if (!missing.empty()) sentence += fmt::format(": {} not arrived", name_ranks(missing));
   return {ExitCode::communication, sentence};
 }

@@ -10,6 +10,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,9 @@ class Communicator {
   MPI_Comm handle() const { return handle_; }
   double timeout_s() const { return timeout_s_; }
   const std::string& host() const { return host_; }
+  // The rank that sentences name: this one's in the whole run, where the communicator is of a part of it.
+  int spoken_rank() const { return spoken_rank_; }
+  void speak_as(int rank) { spoken_rank_ = rank; }
 
   // Each call says what it is for ("the plan of window 12"): the words appear in the sentence when it is
   // late.
@@ -71,12 +75,17 @@ class Communicator {
   void all_reduce(std::span<double> values, MPI_Op operation, const char* what) const;
 
   MPI_Comm handle_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1;
+  int rank_ = 0, size_ = 1, spoken_rank_ = 0;
   double timeout_s_;
   std::size_t message_bytes_;
   std::string host_;
   mutable bool broken_ = false;
 };
+
+// The ranks that run on this rank's host, and those of which `member` is true (null on the others), in the order
+// of their ranks. Collective over `world`.
+std::unique_ptr<Communicator> ranks_of_host(const Communicator& world);
+std::unique_ptr<Communicator> part_of(const Communicator& world, bool member);
 
 // The processors that this rank may run on, and the ranks of its host, itself included, that have the same
 // ones.

@@ -67,6 +67,18 @@ void check_mpi(int result, const char* call) {
        length > 0 ? message : fmt::format("MPI error {}", result), call);
 }
 
+std::string speaker() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (!initialized || finalized) return {};
+  int rank = 0, length = 0;
+  char host[MPI_MAX_PROCESSOR_NAME] = "";
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Get_processor_name(host, &length);
+  return fmt::format("rank {} (host {})", rank, host);
+}
+
 void abort_job(ExitCode code) {
   std::fflush(nullptr);
   int initialized = 0, finalized = 0;

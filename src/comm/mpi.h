@@ -34,6 +34,10 @@ class MpiSession {
 // Throws Error(communication) naming the call and MPI's message when `result` is not MPI_SUCCESS.
 void check_mpi(int result, const char* call);
 
+// "rank 3 (host b)", of the whole job; for sentences of errors that only this rank knows of. Empty before MPI is
+// initialised and after it is finalised.
+std::string speaker();
+
 // Ends every process of the job with `code`. For failures that the other ranks cannot know of, and after
 // every Error(communication). Also works before MPI is initialised and after it is finalised: then this
 // process alone ends.

@@ -38,30 +38,44 @@ int threads_from_environment() {
   return text == nullptr ? 0 : std::max(0, std::atoi(text));
 }
 
+// A Communicator of `part`, which is freed: a Communicator has a duplicate.
+std::unique_ptr<Communicator> owned_part(MPI_Comm part, const Communicator& world) {
+  auto made = std::make_unique<Communicator>(part, world.timeout_s());
+  made->speak_as(world.spoken_rank());
+  MOTLEY_MPI(MPI_Comm_free(&part));
+  return made;
+}
+
 }  // namespace
+
+std::unique_ptr<Communicator> ranks_of_host(const Communicator& world) {
+  // MPI_Comm_split_type waits without a deadline: let it begin when all are there.
+  world.barrier("the ranks of each host");
+  MPI_Comm host = MPI_COMM_NULL;
+  MOTLEY_MPI(MPI_Comm_split_type(world.handle(), MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &host));
+  return owned_part(host, world);
+}
+
+std::unique_ptr<Communicator> part_of(const Communicator& world, bool member) {
+  world.barrier("a part of the ranks");
+  MPI_Comm part = MPI_COMM_NULL;
+  MOTLEY_MPI(MPI_Comm_split(world.handle(), member ? 0 : MPI_UNDEFINED, world.rank(), &part));
+  return part == MPI_COMM_NULL ? nullptr : owned_part(part, world);
+}
 
 ProcessorShare processor_share(const Communicator& world) {
   constexpr const char* what = "the number of ranks on each host";
   int processors = 1;
   const std::vector<double> mine = allowed_processors(processors);
 
-  // MPI_Comm_split_type waits without a deadline: let it begin when all are there.
-  world.barrier(what);
-  MPI_Comm host = MPI_COMM_NULL;
-  MOTLEY_MPI(MPI_Comm_split_type(world.handle(), MPI_COMM_TYPE_SHARED, world.rank(), MPI_INFO_NULL, &host));
-  int sharing = 0, host_ranks = 1;
-  {
-    const Communicator neighbours(host, world.timeout_s());
-    const std::vector<double> all = neighbours.all_gather(mine, what);
-    host_ranks = neighbours.size();
-    if (mine.empty()) sharing = host_ranks;
-    for (auto theirs = all.begin(); theirs != all.end(); theirs += static_cast<std::ptrdiff_t>(mine.size())) {
-      sharing += std::equal(mine.begin(), mine.end(), theirs);
-    }
+  const std::unique_ptr<Communicator> host = ranks_of_host(world);
+  const std::vector<double> all = host->all_gather(mine, what);
+  int sharing = 0;
+  if (mine.empty()) sharing = host->size();
+  for (auto theirs = all.begin(); theirs != all.end(); theirs += static_cast<std::ptrdiff_t>(mine.size())) {
+    sharing += std::equal(mine.begin(), mine.end(), theirs);
   }
-  MOTLEY_MPI(MPI_Comm_free(&host));
-
-  return {processors, std::max(1, sharing), host_ranks};
+  return {processors, std::max(1, sharing), host->size()};
 }
 
 int threads_per_rank(const ProcessorShare& share) {

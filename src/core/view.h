@@ -62,4 +62,10 @@ ConstView view_of(const T* data, const Shape& shape) {
   return {data, DTypeOf<T>::value, shape};
 }
 
+// All of a vector.
+template <class T>
+View view_of(std::vector<T>& values) {
+  return {values.data(), DTypeOf<T>::value, Shape{static_cast<std::int64_t>(values.size())}};
+}
+
 }  // namespace motley

@@ -64,6 +64,7 @@ std::string to_json_line(const StepRecord& record) {
   line["loss"] = record.loss;
   line["lr"] = record.lr;
   line["grad_norm"] = record.grad_norm;
+  if (record.loss_scale > 0) line["loss_scale"] = record.loss_scale;
   line["samples_per_s"] = static_cast<double>(record.samples) / record.step_s;
   line["step_s"] = record.step_s / steps;
   add_metrics(line, record.metrics);

@@ -27,6 +27,7 @@ struct StepRecord {
   double loss = 0;
   double lr = 0;
   double grad_norm = 0;  // of the last step, before clipping
+  double loss_scale = 0;  // after the last step; 0: there is none
   std::int64_t samples = 0;
   double step_s = 0;                                    // wall time of all `steps`
   std::vector<std::pair<std::string, double>> metrics;  // {"accuracy", 0.87}, in the order to print

@@ -9,10 +9,22 @@
 
 namespace motley::train {
 
-// The backend that --device asks for, with `threads` threads on a CPU, or, when that is 0, this rank's part
-// of the processors that it may use. All ranks of a host have equal parts of its memory as their limits.
-// Collective; AgreedError(device) when it cannot be had.
-std::unique_ptr<Backend> make_backend(const std::string& device, int threads,
-                                      const comm::Communicator& world);
+struct DeviceOptions {
+  std::string device = "auto";  // auto: a GPU where this process sees one; cpu; cuda
+  int threads = 0;              // of a CPU; 0: this rank's part of the processors that it may use
+  bool deterministic = false;   // see GpuOptions
+};
+
+// The backend of this rank. The ranks of a host that take GPUs take one each, in the order of their ranks, the
+// first of those that they see which no other has; it is an error when there are fewer. CPU ranks of a host
+// have equal parts of its memory as their limits. Ranks may have different options. Collective;
+// AgreedError(device) when some device cannot be had.
+std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::Communicator& world);
+
+// "2 rank(s) on NVIDIA H100 and 2 on AMD EPYC with 1 thread(s) each". Collective.
+std::string devices_text(const Backend& backend, const comm::Communicator& world);
+
+// AgreedError(usage) unless all ranks can compute in this precision. Collective.
+void check_precision(const std::string& precision, const Backend& backend, const comm::Communicator& world);
 
 }  // namespace motley::train

@@ -14,7 +14,7 @@
 #include "core/float16.h"
 #include "core/log.h"
 #include "io/safetensors.h"
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
 #include "models/bert.h"
 #include "train/stored_model.h"
 #include "train/tasks/bert_task.h"
@@ -41,7 +41,7 @@ std::unique_ptr<Task> task_of(const ModelSource& source, const std::string& save
 }
 
 std::uint16_t rounded(float value, DType dtype) {
-  return dtype == DType::f16 ? float16_from_float(value) : from_float<Bf16>(value).bits;
+  return dtype == DType::f16 ? from_float<F16>(value).bits : from_float<Bf16>(value).bits;
 }
 
 // A tensor rounded to a type of 16 bits. Numbers that become infinite are told of in `overflows`.

@@ -91,6 +91,7 @@ void append(report::StepRecord& earlier, const report::StepRecord& later, const 
   earlier.epoch = later.epoch;
   earlier.lr = later.lr;
   earlier.grad_norm = later.grad_norm;
+  earlier.loss_scale = later.loss_scale;
 }
 
 }  // namespace motley::train

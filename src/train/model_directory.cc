@@ -12,7 +12,7 @@
 #include "core/files.h"
 #include "core/float16.h"
 #include "core/json.h"
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
 
 namespace motley::train {
 namespace {
@@ -46,7 +46,7 @@ void read_floats(const io::SafetensorsFile& file, const io::SafetensorsEntry& en
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, &bytes[2 * i], sizeof bits);
-    out[i] = entry.dtype == DType::f16 ? float_from_float16(bits) : to_float(Bf16{bits});
+    out[i] = entry.dtype == DType::f16 ? to_float(F16{bits}) : to_float(Bf16{bits});
   }
 }
 

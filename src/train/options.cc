@@ -112,14 +112,16 @@ void expect_bert(const std::string& task, const char* option, bool given) {
 
 void check_model(const ModelOptions& model, const std::string& task) {
   const ModelOptions unset;
-  if (model.precision == "fp16") {
-    fail(ExitCode::usage, "--precision fp16 needs a GPU, and this version has none; expected fp32 or bf16");
+  expect_one_of("precision", model.precision, std::array{"fp32", "bf16", "fp16"});
+  expect(model.loss_scale == 0 || (model.loss_scale >= 1 && model.loss_scale <= 0x1p60), "loss-scale",
+         model.loss_scale, "0 (by itself) or a number from 1 on");
+  if (model.loss_scale != 0 && model.precision != "fp16") {
+    fail(ExitCode::usage, "--loss-scale is for --precision fp16; --precision {} needs none", model.precision);
   }
-  expect_one_of("precision", model.precision, std::array{"fp32", "bf16"});
   expect_one_of("masking", model.masking, std::array{"static", "dynamic"});
   expect_bert(task, "config-file", !model.config_file.empty());
   expect_bert(task, "dict", !model.dict.empty());
-  expect_bert(task, "precision bf16", model.precision != unset.precision);
+  expect_bert(task, "precision bf16 or fp16", model.precision != unset.precision);
   expect_bert(task, "recompute", model.recompute);
   expect_bert(task, "masking dynamic", model.masking != unset.masking);
   expect(model.masked_lm_prob > 0 && model.masked_lm_prob <= 1, "masked-lm-prob", model.masked_lm_prob,
@@ -229,6 +231,18 @@ void check_options(const TrainOptions& options, int ranks) {
          "0 (by itself) to 1024");
   expect(options.bucket_cap_mb > 0 && options.bucket_cap_mb <= 1e6, "bucket-cap-mb", options.bucket_cap_mb,
          "a number above 0 and at most 1000000");
+  expect_one_of("allreduce-dtype", options.allreduce_dtype, std::array{"fp32", "bf16"});
+  if (options.model.precision == "fp16" && options.batch.local_steps > 1) {
+    fail(ExitCode::usage,
+         "--precision fp16 and --local-steps contradict each other: ranks that step alone would not skip the same "
+         "steps; expected --precision bf16 or fp32");
+  }
+  if (options.allreduce_dtype != "fp32" && options.batch.local_steps > 1) {
+    fail(ExitCode::usage,
+         "--allreduce-dtype bf16 is for gradients, and with --local-steps {} it is parameters that are summed; "
+         "expected fp32",
+         options.batch.local_steps);
+  }
   expect(options.timeout_s > 0, "timeout", options.timeout_s, "a positive number of seconds");
   if (!options.slow.empty()) balance::parse_slow(options.slow, ranks);
   if (!options.memory_limit.empty()) parse_memory_limit(options.memory_limit, ranks);

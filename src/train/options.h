@@ -55,7 +55,8 @@ struct DataOptions {
 struct ModelOptions {
   std::string config_file;         // bert_config.json; empty: config.json beside the parameters to begin with
   std::string dict;                // vocab.txt
-  std::string precision = "fp32";  // fp32, bf16
+  std::string precision = "fp32";  // fp32, bf16, fp16
+  double loss_scale = 0;           // for fp16; 0: by itself
   bool recompute = false;          // activations, in the backward pass, instead of keeping them
   std::string masking = "static";  // static: as the data has it; dynamic: drawn anew for every epoch
   double masked_lm_prob = 0.15;    // for dynamic masking, as are the following
@@ -93,9 +94,11 @@ struct TrainOptions {
   std::uint64_t seed = 19940802;
   std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // OpenMP threads per rank; 0: the rank's share of its processors
+  bool deterministic = false;   // on GPUs, only what gives the same bits in every run
   std::string slow;             // --slow
   std::string memory_limit;     // --memory-limit
   double bucket_cap_mb = 25;
+  std::string allreduce_dtype = "fp32";  // fp32, bf16: of gradients while they are summed over ranks
   double timeout_s = 600;
   // Every option as it was used, for config.ini and trainer.json: (name, value) in the order of the help.
   std::vector<std::pair<std::string, std::string>> as_used;

@@ -5,10 +5,10 @@
 #include "balance/line_fit.h"
 #include "balance/slow.h"
 #include "comm/agree.h"
-#include "comm/gradient_reducer.h"
 #include "core/clock.h"
 #include "train/device.h"
 #include "train/memory_limit.h"
+#include "train/reducers.h"
 
 namespace motley::train {
 namespace {
@@ -48,7 +48,8 @@ Probe::Probe(const TrainOptions& options, double seconds, const comm::Communicat
 void Probe::prepare() {
   comm::agree(world_, "making the model", [&] { task_ = make_task(options_); });
   data_ = std::move(*open_subset(*task_, options_.data, options_.data.train_subset, true, world_));
-  backend_ = make_backend(options_.device, options_.threads, world_);
+  backend_ = make_backend({options_.device, options_.threads, options_.deterministic}, world_);
+  check_precision(options_.model.precision, *backend_, world_);
   const auto rank = static_cast<std::size_t>(world_.rank());
   const MemoryLimits limits = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
   const balance::SlowSpec slow = balance::parse_slow(options_.slow, world_.size())[rank];
@@ -147,14 +148,17 @@ double Probe::update_seconds() {
 
 double Probe::reduce_seconds(std::int64_t bytes) {
   const auto elements = static_cast<std::size_t>(bytes) / sizeof(float);
-  std::vector<float> gradients(elements);
-  comm::GradientReducer reducer(world_, elements,
-                                static_cast<std::size_t>(options_.bucket_cap_mb * (1 << 20)));
+  reducer_.reset();
+  reduced_ = Buffer();
+  reduced_ = Buffer(*backend_, elements * sizeof(float));
+  const View gradients = reduced_.view(DType::f32, Shape{static_cast<std::int64_t>(elements)});
+  reducer_ = make_reducer(world_, *backend_, elements,
+                          static_cast<std::size_t>(options_.bucket_cap_mb * (1 << 20)), options_.allreduce_dtype);
   const auto once = [&] {
     world_.barrier("the next sum over ranks");
     const double started_s = now_s();
-    reducer.begin(gradients);
-    reducer.finish();
+    reducer_->begin(gradients);
+    reducer_->finish();
     return now_s() - started_s;
   };
   once();

@@ -11,8 +11,10 @@
 
 #include "balance/cluster.h"
 #include "comm/communicator.h"
+#include "comm/gradient_reducer.h"
 #include "core/json.h"
 #include "kernels/backend.h"
+#include "kernels/buffer.h"
 #include "train/data.h"
 #include "train/optimizer.h"
 #include "train/options.h"
@@ -67,6 +69,9 @@ class Probe {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Update> update_;
   std::unique_ptr<ComputeRegion> region_;
+  // A sum under way when something fails outlives the call that began it.
+  Buffer reduced_;
+  std::unique_ptr<comm::GradientReducer> reducer_;
   DataSet data_;
   io::Window rows_;
   std::vector<double> totals_;

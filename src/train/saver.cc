@@ -80,6 +80,7 @@ const char* const mathematical_options[] = {"seed",
                                             "curriculum",
                                             "shuffle-pool",
                                             "precision",
+                                            "allreduce-dtype",
                                             "masking",
                                             "masked-lm-prob",
                                             "max-predictions-per-seq",
@@ -147,6 +148,7 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
     }
     reader.read_optimizer(wanted);
     found_balance_ = reader.trainer().value("balance", Json());
+    found_loss_scale_ = reader.trainer().value("loss_scale", Json());
     found_where_ = where;
     warn_of_changes(reader.trainer(), planner);
     warn_of_other_model(path, task_);
@@ -192,8 +194,15 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
                   Best::from_json(found.value("best", Json()), best)};
 }
 
-void Saver::keep(LoadBalance& balance) {
+void Saver::keep(LoadBalance& balance, LossScale& loss_scale) {
   balance_ = &balance;
+  loss_scale_ = &loss_scale;
+  if (loss_scale.active()) {
+    comm::agree_on_root(world_, "taking over the loss scale",
+                        [&] { loss_scale.restore(found_loss_scale_, found_where_); });
+    const std::string state = world_.broadcast(loss_scale.to_json().dump(), 0, "the loss scale");
+    loss_scale.restore(Json::parse(state), "the loss scale of rank 0");
+  }
   comm::agree_on_root(world_, "taking over the shares", [&] {
     if (found_balance_.is_null() || !balance.measures()) return;
     if (!balance.restore(found_balance_, found_where_))
@@ -245,6 +254,7 @@ std::string Saver::save(const Position& position, const Best& best, const Planne
       trainer["kind"] = checkpoint::kind_text({position.step, epoch_end, interval});
       trainer["best"] = best.to_json();
       if (balance_ != nullptr) trainer["balance"] = balance_->to_json();
+      if (loss_scale_ != nullptr && loss_scale_->active()) trainer["loss_scale"] = loss_scale_->to_json();
       trainer["options"] = Json::object();
       for (const auto& [name, value] : options_.as_used) trainer["options"][name] = value;
       tidy_up(checkpoint::write(options_.save.save_dir, position.step, contents), best.step == position.step);

@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "train/judge.h"
 #include "train/load_balance.h"
+#include "train/loss_scale.h"
 #include "train/optimizer.h"
 #include "train/options.h"
 #include "train/planner.h"
@@ -35,9 +36,9 @@ class Saver {
   };
   std::optional<Restored> restore(const PlannerOptions& planner, const Best& best);
 
-  // Checkpoints hold the state of the load balance from here on; when this run continues another, it goes
-  // on with the shares of that one. Collective.
-  void keep(LoadBalance& balance);
+  // Checkpoints hold the state of the load balance and of the loss scale from here on; when this run continues
+  // another, it goes on with the shares and the scale of that one. Collective.
+  void keep(LoadBalance& balance, LossScale& loss_scale);
 
   // Begins a new run with the parameters of --init-from; parts of the network that are absent there keep
   // the values that they have. Collective.
@@ -65,7 +66,8 @@ class Saver {
   Task& task_;
   Optimizer* optimizer_;
   LoadBalance* balance_ = nullptr;
-  Json found_balance_;  // on rank 0, of the checkpoint that is continued
+  LossScale* loss_scale_ = nullptr;
+  Json found_balance_, found_loss_scale_;  // on rank 0, of the checkpoint that is continued
   std::string found_where_;
   // Parameters and optimizer state on their way from rank 0 to the others: members, because MPI may still
   // write to them when a deadline has passed.

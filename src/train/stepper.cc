@@ -2,40 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
 
 namespace motley::train {
-namespace {
-
-// --bucket-cap-mb, but small enough that a small model has several buckets too: with one there is nothing to
-// overlap.
-std::size_t bucket_bytes(double cap_mb, std::size_t elements) {
-  constexpr std::size_t buckets_wanted = 5, smallest_bytes = 256 << 10;
-  const std::size_t even = elements * sizeof(float) / buckets_wanted;
-  return std::min(static_cast<std::size_t>(cap_mb * (1 << 20)), std::max(even, smallest_bytes));
-}
-
-}  // namespace
 
 Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
-                 Optimizer& optimizer, MicroBatches& micro_batches)
+                 Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
+                 std::unique_ptr<comm::GradientReducer> reducer)
     : options_(options),
       world_(world),
       backend_(backend),
       task_(task),
       optimizer_(optimizer),
       micro_batches_(micro_batches),
+      loss_scale_(loss_scale),
       policy_(balance::parse_policy(options.batch.policy)),
       region_(backend, options.slow, world, options.seed),
+      reducer_(std::move(reducer)),
       update_(backend, task.sums(), task.parameters(), optimizer, options.optimizer.clip_norm) {
   const auto sums = static_cast<std::size_t>(task.sums());
   host_sums_.resize(sums);
   local_sums_.assign(sums, 0.0);
-  const std::size_t elements = task.parameters().arena_elements();
-  reducer_ =
-      std::make_unique<comm::GradientReducer>(world, elements, bucket_bytes(options.bucket_cap_mb, elements));
+  const bool has_gpu = backend.device().kind == "cuda";
+  double kinds[] = {has_gpu ? 1.0 : 0.0, has_gpu ? 0.0 : 1.0};
+  world.all_reduce_max(kinds, "the kinds of devices");
+  if (kinds[0] > 0 && kinds[1] > 0 && !local()) update_.follow_rank_0(world);
 }
 
 double Stepper::begin_window(const WindowPlan& window, const io::RowSource& source, const io::Window& rows) {
@@ -78,11 +72,12 @@ std::span<const double> Stepper::totals_of_step() const {
   return std::span(own ? own_totals_ : totals_).subspan(next_step_ * totals, totals);
 }
 
-// What makes the division by the count over the global batch, which comes later, that of the published
-// policies. A task with totals has divided by this rank's already.
+// The loss scale, and what makes the division by the count over the global batch, which comes later, that of the
+// published policies. A task with totals has divided by this rank's already.
 float Stepper::gradient_weight(const StepPlan& plan) const {
-  if (local() || !balance::is_published(policy_) || plan.n == 0) return 1;
-  const double weight = balance::published_gradient_weight(policy_, plan.n, plan.batch, plan.active);
+  const double scale = loss_scale_.factor();
+  if (local() || !balance::is_published(policy_) || plan.n == 0) return static_cast<float>(scale);
+  const double weight = scale * balance::published_gradient_weight(policy_, plan.n, plan.batch, plan.active);
   if (task_.totals() > 0) return static_cast<float>(weight);
   return static_cast<float>(weight * static_cast<double>(plan.batch) / static_cast<double>(plan.n));
 }
@@ -138,7 +133,7 @@ StepOutcome Stepper::run(double lr) {
   StepOutcome outcome;
   region_.begin_step(plan.step, plan.n);
   const View gradients = task_.parameters().gradients();
-  if (!local()) reducer_->begin({gradients.as<float>(), static_cast<std::size_t>(gradients.elements())});
+  if (!local()) reducer_->begin(gradients);
   released_ = false;
   region_.open();
   run_share(plan);
@@ -171,17 +166,23 @@ void Stepper::update(const StepPlan& plan, double lr, StepOutcome& outcome) {
   region_.open();
   for (;;) {
     try {
-      outcome.divisor = task_.divisor(host_sums_);
+      outcome.divisor = loss_scale_.factor() * task_.divisor(host_sums_);
       outcome.grad_norm = update_.norm(outcome.divisor);
       // The same on every rank, since loss and gradient are (but for local steps, which settle it at the
       // average).
-      outcome.finite = std::isfinite(task_.metrics(host_sums_).loss) && std::isfinite(outcome.grad_norm);
-      if (outcome.finite) update_.step(lr, plan.step);
+      const bool finite_loss = std::isfinite(task_.metrics(host_sums_).loss);
+      const bool finite_gradient = std::isfinite(outcome.grad_norm);
+      // With a loss scale a step that is not finite is skipped, as PyTorch's GradScaler does.
+      outcome.skipped = loss_scale_.active() && !(finite_loss && finite_gradient);
+      outcome.finite = (finite_loss && finite_gradient) || outcome.skipped;
+      // Steps that were skipped do not count for the optimizer's bias corrections.
+      if (outcome.finite && !outcome.skipped) update_.step(lr, plan.step - loss_scale_.skipped());
       break;
     } catch (const OutOfMemory& why) {
       micro_batches_.halve(why);
     }
   }
+  outcome.finite = outcome.finite && loss_scale_.note(!outcome.skipped);
   region_.close();
 }
 
@@ -189,7 +190,7 @@ void Stepper::update(const StepPlan& plan, double lr, StepOutcome& outcome) {
 double Stepper::average_arena(View arena, double weight) {
   backend_.scale(weight, arena);
   backend_.synchronize();
-  reducer_->begin({arena.as<float>(), static_cast<std::size_t>(arena.elements())});
+  reducer_->begin(arena);
   return reducer_->finish();
 }
 

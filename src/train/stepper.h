@@ -18,6 +18,7 @@
 #include "comm/communicator.h"
 #include "comm/gradient_reducer.h"
 #include "kernels/backend.h"
+#include "train/loss_scale.h"
 #include "train/micro_batches.h"
 #include "train/optimizer.h"
 #include "train/options.h"
@@ -38,18 +39,21 @@ struct StepOutcome {
   // Of the global batch. Local steps: of this rank's share, until average() gives those of all steps and
   // ranks.
   std::span<const double> sums;
-  double divisor = 0;                 // of the summed gradient
+  double divisor = 0;                 // of the summed gradient, the loss scale included
   double grad_norm = 0;               // of the mean gradient, before clipping
   bool finite = true;                 // loss and gradient; when not, this rank's parameters were left alone
+  bool skipped = false;               // not finite, with a loss scale: all ranks left their parameters alone
   std::int64_t ranks_not_finite = 0;  // of average(): those that had such a step
   StepTimes times;
 };
 
 class Stepper {
  public:
-  // All but the communicator must be allocated and outlive this object. Collective.
+  // All but the communicator must be allocated and outlive this object. `reducer` sums arenas as long as the
+  // task's.
   Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
-          Optimizer& optimizer, MicroBatches& micro_batches);
+          Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
+          std::unique_ptr<comm::GradientReducer> reducer);
 
   bool local() const { return options_.batch.local_steps > 1; }
 
@@ -81,6 +85,7 @@ class Stepper {
   Task& task_;
   Optimizer& optimizer_;
   MicroBatches& micro_batches_;
+  LossScale& loss_scale_;
   balance::PolicyKind policy_;
   ComputeRegion region_;
   std::unique_ptr<comm::GradientReducer> reducer_;

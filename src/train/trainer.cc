@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/log.h"
 #include "report/terminal.h"
+#include "train/reducers.h"
 #include "train/schedule.h"
 
 namespace motley::train {
@@ -50,24 +51,34 @@ void Trainer::open_train_data() {
 
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
-  backend_ = make_backend(options_.device, options_.threads, world_);
+  backend_ = make_backend({options_.device, options_.threads, options_.deterministic}, world_);
+  devices_text_ = devices_text(*backend_, world_);
   memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
   memory_limit_ = memory_limits_.bytes(1);
   const comm::ProcessorShare share = comm::processor_share(world_);
   double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
   world_.all_reduce_max(crowding, "how crowded the hosts are");
   crowded_ = crowding[0] > 1;
+  check_precision(options_.model.precision, *backend_, world_);
   warn_of_slow_precision();
+  if (options_.model.precision == "fp16") loss_scale_ = LossScale(options_.model.loss_scale);
   const std::int64_t largest_share =
       std::min({options_.batch.max_sentences, largest_global_batch(options_.batch, world_.size()),
                 static_cast<std::int64_t>(train_data_.source.rows)});
   comm::agree(world_, "taking memory for the model", [&] {
     task_->allocate_parameters(*backend_, true);
     optimizer_ = make_optimizer(options_.optimizer, *backend_, task_->parameters());
+  });
+  // Before the micro-batches, which take what memory is left.
+  const std::size_t elements = task_->parameters().arena_elements();
+  auto reducer = make_reducer(world_, *backend_, elements,
+                              gradient_bucket_bytes(options_.bucket_cap_mb, elements), options_.allreduce_dtype);
+  comm::agree(world_, "taking memory for the model", [&] {
     micro_batches_ = std::make_unique<MicroBatches>(*backend_, *task_, largest_share, true);
   });
   saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
-  stepper_ = std::make_unique<Stepper>(options_, world_, *backend_, *task_, *optimizer_, *micro_batches_);
+  stepper_ = std::make_unique<Stepper>(options_, world_, *backend_, *task_, *optimizer_, *micro_batches_,
+                                       loss_scale_, std::move(reducer));
 }
 
 void Trainer::warn_of_slow_precision() const {
@@ -96,7 +107,7 @@ void Trainer::start_or_continue() {
   if (restored) position_ = restored->position;
   balance_ =
       std::make_unique<LoadBalance>(options_.batch, world_, planner_options_.global_batch, position_.epoch);
-  saver_->keep(*balance_);
+  saver_->keep(*balance_, loss_scale_);
   if (restored) {
     judge_->restore(restored->best);
     started_step_ = reported_step_ = position_.step;
@@ -144,9 +155,9 @@ void Trainer::open_outputs() {
                                                    terminal, length);
   });
   log::info(
-      "task {}: {} parameters, {} training samples, {} rank(s) on {} with {} thread(s) each, global batch {}",
-      task_->name(), task_->parameters().count(), train_data_.source.rows, world_.size(),
-      backend_->device().name, backend_->device().threads, planner_options_.global_batch(position_.epoch));
+      "task {}: {} parameters, {} training samples, {}, global batch {}", task_->name(),
+      task_->parameters().count(), train_data_.source.rows, devices_text_,
+      planner_options_.global_batch(position_.epoch));
 }
 
 void Trainer::run() {
@@ -197,9 +208,13 @@ void Trainer::run_step(const StepPlan& plan, double read_s, double waited_s, boo
   memory_limit_ = limit;
   StepOutcome outcome = stepper_->run(lr);
   grad_norm_ = outcome.grad_norm;
+  if (outcome.skipped)
+    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}", plan.step,
+              loss_scale_.factor());
   if (!stepper_->local()) {
     if (!outcome.finite) fail_not_finite(plan.step, outcome);
-    meter_.add_sums(outcome.sums);
+    // The loss of an interval is that of its steps that have one.
+    if (!outcome.skipped || std::isfinite(task_->metrics(outcome.sums).loss)) meter_.add_sums(outcome.sums);
   }
   position_ = {plan.epoch, position_.epoch == plan.epoch ? position_.samples + plan.batch : plan.batch,
                plan.step};
@@ -241,8 +256,9 @@ void Trainer::fail_not_finite(std::int64_t step, const StepOutcome& outcome) {
   throw AgreedError(
       ExitCode::internal,
       fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
-                  "so the parameters were left as they were; a lower --lr or --clip-norm may help",
-                  step, task_->metrics(outcome.sums).loss, outcome.grad_norm));
+                  "so the parameters were left as they were; {}a lower --lr or --clip-norm may help",
+                  step, task_->metrics(outcome.sums).loss, outcome.grad_norm,
+                  loss_scale_.active() ? "no loss scale helped: --precision bf16 or fp32, or " : ""));
 }
 
 Trainer::Due Trainer::due_after(const StepPlan& plan) const {
@@ -289,6 +305,7 @@ void Trainer::report(bool collect, const StepPlan& plan, double lr) {
   record.epoch = plan.epoch;
   record.lr = lr;
   record.grad_norm = grad_norm_;
+  if (loss_scale_.active()) record.loss_scale = loss_scale_.factor();
   if (world_.rank() != 0) return;
   summary_.add(record);
   append(interval_, record, *task_);

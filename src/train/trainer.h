@@ -17,6 +17,7 @@
 #include "train/device.h"
 #include "train/judge.h"
 #include "train/load_balance.h"
+#include "train/loss_scale.h"
 #include "train/memory_limit.h"
 #include "train/meter.h"
 #include "train/micro_batches.h"
@@ -60,6 +61,8 @@ class Trainer {
   void run();
 
   const ParameterStore& parameters() const { return task_->parameters(); }
+  // Of this rank, once prepared.
+  Backend& backend() const { return *backend_; }
 
  private:
   void open_train_data();
@@ -97,10 +100,12 @@ class Trainer {
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<MicroBatches> micro_batches_;
   std::unique_ptr<LoadBalance> balance_;
+  LossScale loss_scale_;
   std::unique_ptr<Stepper> stepper_;
   PlannerOptions planner_options_;
   Position position_;
   double grad_norm_ = 0;
+  std::string devices_text_;  // of all ranks
   MemoryLimits memory_limits_;  // of this rank, by --memory-limit, and the one that holds now
   std::optional<std::size_t> memory_limit_;
 

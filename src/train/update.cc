@@ -17,9 +17,12 @@ double Update::norm(double divisor) {
   backend_.copy_to_device(count_.data, &divisor, sizeof(double));
   backend_.sum_squares(store_.gradients(), sum_squares_);
   backend_.gradient_scale(sum_squares_, count_, clip_norm_, scale_and_norm_);
-  float host[2];
-  backend_.copy_to_host(host, scale_and_norm_.data, sizeof(host));
-  return host[1];
+  backend_.copy_to_host(host_, scale_and_norm_.data, sizeof(host_));
+  if (world_ != nullptr) {
+    world_->broadcast(host_, sizeof(host_), 0, "the norm of the gradient");
+    backend_.copy_to_device(scale_and_norm_.data, host_, sizeof(host_));
+  }
+  return host_[1];
 }
 
 void Update::step(double lr, std::int64_t step) {

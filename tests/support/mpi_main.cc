@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   if (rank != 0) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
+    delete listeners.Release(listeners.default_xml_generator());  // of --gtest_output, one file for all ranks
     struct FailurePrinter : ::testing::EmptyTestEventListener {
       explicit FailurePrinter(int rank_) : rank(rank_) {}
       void OnTestPartResult(const ::testing::TestPartResult& result) override {

@@ -6,7 +6,8 @@
 namespace motley::test {
 
 std::filesystem::path source_path(const std::string& below_tests) {
-  return std::filesystem::path(MOTLEY_TESTS_DIR) / below_tests;
+  const char* const moved = std::getenv("MOTLEY_TESTS_DIR");
+  return std::filesystem::path(moved != nullptr ? moved : MOTLEY_TESTS_DIR) / below_tests;
 }
 
 TemporaryDirectory::TemporaryDirectory() {

@@ -6,7 +6,8 @@
 
 namespace motley::test {
 
-// A file below tests/, e.g. source_path("golden/optimizers.safetensors").
+// A file below tests/, e.g. source_path("golden/optimizers.safetensors"): below the folder that MOTLEY_TESTS_DIR in
+// the environment names, or else below that of the checkout.
 std::filesystem::path source_path(const std::string& below_tests);
 
 // A fresh directory of its own that is removed with everything in it when the object goes.

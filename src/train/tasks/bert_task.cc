@@ -181,6 +181,11 @@ void BertTask::count(const Rows& rows, const Slots& slots, std::span<double> tot
   totals[sentence_total] += static_cast<double>(rows.n);
 }
 
+DType BertTask::compute() const {
+  if (options_.precision == "bf16") return DType::bf16;
+  return options_.precision == "fp16" ? DType::f16 : DType::f32;
+}
+
 void BertTask::train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
                      const GradientsDone& done) {
   batch_.clear(rows.source.bert->seq_length);

@@ -11,53 +11,18 @@
 #include "io/bert_set.h"
 #include "models/bert_batch.h"
 #include "support/bert_shards.h"
-#include "system/laws/worlds.h"
+#include "system/laws/bert_worlds.h"
 #include "train/sample_order.h"
 
 namespace motley::train {
 namespace {
 
-constexpr unsigned data_seed = 23;
-constexpr std::int64_t batch = 30;
-const std::vector<int> shard_rows{150, 97, 203};
+constexpr std::int64_t batch = bert_batch;
+constexpr unsigned data_seed = bert_data_seed;
 
-class BertLaws : public Worlds {
+class BertLaws : public BertWorlds {
  protected:
-  BertLaws() {
-    if (world_.rank() == 0) {
-      test::write_learnable_bert_shards(path_ + "/masked", {shard_rows}, data_seed);
-      test::write_learnable_bert_shards(path_ + "/unmasked", {shard_rows, false}, data_seed);
-      test::write_bert_config(path_ + "/bert_config.json");
-      test::write_bert_vocabulary(path_ + "/vocab.txt");
-    }
-    world_.barrier("the data");
-  }
-
-  TrainOptions options(const std::string& run, std::int64_t steps) const {
-    TrainOptions options;
-    options.data.task = "bert";
-    options.data.data = path_ + "/masked";
-    options.data.shuffle_pool = 100;
-    options.model.config_file = path_ + "/bert_config.json";
-    options.save.save_dir = path_ + "/" + run;
-    options.save.save_interval = 0;
-    options.batch.global_batch = batch;
-    options.batch.max_sentences = 8;
-    options.batch.policy = "sync";
-    options.batch.window = 4;
-    options.optimizer.name = "adamw";
-    options.optimizer.weight_decay = 0.01;
-    options.optimizer.adam_eps = 1e-6;
-    options.optimizer.clip_norm = 1;
-    options.schedule.lr = {3e-3};
-    options.schedule.warmup_updates = 10;
-    options.max_update = steps;
-    options.report.log_format = "none";
-    options.threads = 1;
-    options.seed = 3;
-    options.bucket_cap_mb = 0.02;  // several buckets
-    return options;
-  }
+  TrainOptions options(const std::string& run, std::int64_t steps) const { return bert_options(run, steps); }
 
   static TrainOptions with_weights(TrainOptions options, const std::string& weights) {
     options.batch.policy = "static";

@@ -21,6 +21,9 @@ struct Trace {
   std::vector<double> losses;
   std::vector<float> first_gradient;  // summed over the global batch, as the arena holds it
   double first_count = 0;
+  // Of the last step. In the first one gradients are not summed beside the backward pass yet (train/stepper.cc).
+  std::vector<float> last_gradient;
+  double last_count = 0;
   std::vector<float> parameters;                    // in the end
   std::vector<std::int64_t> shares, micro_batches;  // of this rank, step by step
 };
@@ -52,6 +55,12 @@ class Worlds : public ::testing::Test {
   }
   ~Worlds() override { world_.barrier("the end of the test"); }
 
+  static std::vector<float> on_host(Backend& backend, const ConstView& arena) {
+    std::vector<float> values(static_cast<std::size_t>(arena.elements()));
+    backend.copy_to_host(values.data(), arena.data, arena.bytes());
+    return values;
+  }
+
   // Trains on the first `ranks` ranks; the others wait and return an empty trace.
   Trace train(int ranks, const TrainOptions& options) const {
     MPI_Comm part = MPI_COMM_NULL;
@@ -64,14 +73,16 @@ class Worlds : public ::testing::Test {
         trace.losses.push_back(result.loss);
         trace.shares.push_back(result.n);
         trace.micro_batches.push_back(static_cast<std::int64_t>(result.micro_batches));
+        if (result.step == options.max_update) {
+          trace.last_gradient = on_host(trainer.backend(), result.gradients);
+          trace.last_count = result.count;
+        }
         if (!trace.first_gradient.empty()) return;
-        const float* values = result.gradients.as<float>();
-        trace.first_gradient.assign(values, values + result.gradients.elements());
+        trace.first_gradient = on_host(trainer.backend(), result.gradients);
         trace.first_count = result.count;
       });
       trainer.run();
-      const View parameters = trainer.parameters().values();
-      trace.parameters.assign(parameters.as<float>(), parameters.as<float>() + parameters.elements());
+      trace.parameters = on_host(trainer.backend(), trainer.parameters().values());
       MPI_Comm_free(&part);
     }
     world_.barrier("the other ranks");

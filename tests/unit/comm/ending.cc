@@ -10,7 +10,7 @@
 
 #include "comm/agree.h"
 #include "comm/communicator.h"
-#include "comm/gradient_reducer.h"
+#include "comm/host_reducer.h"
 #include "comm/mpi.h"
 
 namespace motley::comm {
@@ -40,8 +40,8 @@ void wait_for_nobody(const Communicator& world, const std::string& play) {
 
 void reduce_without_the_last_rank(const Communicator& world) {
   std::vector<float> gradients(4 * 64, 1.0F);
-  GradientReducer reducer(world, gradients.size(), 64 * sizeof(float));
-  reducer.begin(gradients);
+  HostReducer reducer(world, gradients.size(), 64 * sizeof(float));
+  reducer.begin(view_of(gradients));
   reducer.ready_up_to(128);
   if (world.rank() == world.size() - 1) never_arrive();
   reducer.finish();
@@ -49,8 +49,8 @@ void reduce_without_the_last_rank(const Communicator& world) {
 
 void fail_in_the_middle_of_a_step(const Communicator& world) {
   std::vector<float> gradients(1 << 20, 1.0F);
-  GradientReducer reducer(world, gradients.size(), 1 << 20);
-  reducer.begin(gradients);
+  HostReducer reducer(world, gradients.size(), 1 << 20);
+  reducer.begin(view_of(gradients));
   if (world.rank() == world.size() - 1) never_arrive();
   reducer.ready_up_to(gradients.size());
   throw std::runtime_error("thrown in the middle of a step");

@@ -1,5 +1,5 @@
-// What all tests of operations share. Bodies are written once against Backend and run for every device: a
-// further backend is one more line in backends().
+// What all tests of operations share. Bodies are written once against Backend and run for every device; each
+// test program brings its own backends().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,9 @@
 
 #include "core/philox.h"
 #include "kernels/backend.h"
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
 #include "kernels/buffer.h"
+#include "core/float16.h"
 
 namespace motley::test {
 
@@ -23,10 +24,7 @@ struct BackendCase {
   std::function<std::unique_ptr<Backend>()> make;
 };
 
-inline std::vector<BackendCase> backends() {
-  return {{"cpu_1_thread", [] { return make_cpu_backend(1); }},
-          {"cpu_2_threads", [] { return make_cpu_backend(2); }}};
-}
+std::vector<BackendCase> backends();
 
 inline std::string case_name(const testing::TestParamInfo<BackendCase>& info) {
   return info.param.name;
@@ -72,27 +70,43 @@ class Tensor {
     backend_->copy_to_host(result.data(), buffer_.data(), buffer_.bytes());
     return result;
   }
-  // Of float32 or bfloat16.
+  // Of float32, bfloat16 or float16.
   std::vector<float> floats() const {
     if (dtype_ == DType::f32) return values<float>();
-    std::vector<float> result;
-    for (const Bf16 value : values<Bf16>()) result.push_back(to_float(value));
-    return result;
+    return dtype_ == DType::bf16 ? widened<Bf16>() : widened<F16>();
   }
 
  private:
+  template <class T>
+  std::vector<float> widened() const {
+    std::vector<float> result;
+    for (const T value : values<T>()) result.push_back(to_float(value));
+    return result;
+  }
+
   Backend* backend_ = nullptr;
   Buffer buffer_;
   DType dtype_ = DType::f32;
   Shape shape_;
 };
 
-// Of float32 or bfloat16, rounded to that.
+// Of float32, bfloat16 or float16, rounded to that.
 inline Tensor typed(Backend& backend, DType dtype, const std::vector<float>& values, const Shape& shape) {
   if (dtype == DType::f32) return {backend, values, shape};
-  std::vector<Bf16> rounded;
-  for (const float value : values) rounded.push_back(from_float<Bf16>(value));
-  return {backend, rounded, shape};
+  std::vector<Bf16> bf16;
+  std::vector<F16> f16;
+  for (const float value : values) {
+    bf16.push_back(from_float<Bf16>(value));
+    f16.push_back(from_float<F16>(value));
+  }
+  if (dtype == DType::bf16) return {backend, bf16, shape};
+  return {backend, f16, shape};
+}
+
+// The types in which a backend holds and multiplies activations: "T" of backend.h.
+inline std::vector<DType> element_types(const Backend& backend) {
+  if (backend.device().kind == "cuda") return {DType::f32, DType::bf16, DType::f16};
+  return {DType::f32, DType::bf16};
 }
 
 class BackendTest : public testing::TestWithParam<BackendCase> {
@@ -145,7 +159,8 @@ inline void expect_within(const std::vector<float>& got, const std::vector<doubl
 
 // The rounding of an element type, and a little for the sums before it.
 inline double rounding(DType dtype) {
-  return dtype == DType::f32 ? 2e-6 : 1.01 / 256;
+  if (dtype == DType::f32) return 2e-6;
+  return dtype == DType::bf16 ? 1.01 / 256 : 1.01 / 2048;
 }
 
 // The statement throws Error(internal) whose sentence holds all of `parts`.

@@ -25,6 +25,8 @@ const ConvCase cases[] = {
     {"depthwise_stride", 2, 9, 9, 32, 32, {3, 3, 2, 2, 1, 1, 32}},
     {"depthwise_multiplier", 2, 6, 5, 4, 8, {3, 3, 1, 1, 1, 1, 4}},
     {"one_sample_one_output", 1, 3, 3, 17, 1, {3, 3, 1, 1, 0, 0, 1}},
+    {"large_kernel", 1, 7, 8, 33, 3, {6, 6, 1, 1, 0, 0, 1}},
+    {"many_channels_out", 2, 3, 5, 3, 300, {1, 1, 1, 1, 0, 0, 1}},
     {"window_larger_than_image", 2, 2, 2, 8, 8, {3, 3, 1, 1, 1, 1, 1}},
 };
 
@@ -152,6 +154,43 @@ TEST_P(Conv2dTest, gradients_of_weight_and_bias_are_the_definition_in_float64_an
     expect_close(dbias.values(), want_bias.value, want_bias.size);
     expect_close(without_bias.values(), want_weight.value, want_weight.size);
   }
+}
+
+TEST_P(Conv2dTest, tensors_may_lie_at_any_address) {
+  const ConvCase c{"", 2, 6, 5, 8, 12, {3, 3, 1, 1, 1, 1, 2}};
+  // Behind one element of their memory.
+  const auto shifted = [&](const Tensor& whole, const Tensor& memory) {
+    const View view = view_of(memory.view().as<float>() + 1, whole.shape());
+    const auto values = whole.values();
+    backend->copy_to_device(view.data, values.data(), view.bytes());
+    return view;
+  };
+  const auto behind_one = [&](const Tensor& memory) {
+    auto values = memory.values();
+    EXPECT_EQ(values.front(), 12345.0f);
+    values.erase(values.begin());
+    return values;
+  };
+  const auto room = [&](const Tensor& whole) { return junk({whole.shape().elements() + 1}); };
+  const Tensor x = random(x_shape(c), 1), weight = random(weight_shape(c), 2), bias = random({c.out}, 3),
+               dy = random(y_shape(c), 4);
+  const Tensor y = junk(y_shape(c)), dx = junk(x_shape(c)), dweight = random(weight_shape(c), 5),
+               dbias = random({c.out}, 6);
+  const Tensor x_room = room(x), weight_room = room(weight), bias_room = room(bias), dy_room = room(dy),
+               y_room = room(y), dx_room = room(dx), dweight_room = room(dweight), dbias_room = room(dbias);
+  const View x1 = shifted(x, x_room), weight1 = shifted(weight, weight_room), bias1 = shifted(bias, bias_room),
+             dy1 = shifted(dy, dy_room), y1 = shifted(y, y_room), dx1 = shifted(dx, dx_room),
+             dweight1 = shifted(dweight, dweight_room), dbias1 = shifted(dbias, dbias_room);
+  backend->conv2d_forward(c.conv, x, weight, bias, Activation::relu, y);
+  backend->conv2d_backward_data(c.conv, dy, weight, dx);
+  backend->conv2d_backward_weights(c.conv, x, dy, dweight, dbias, true);
+  backend->conv2d_forward(c.conv, x1, weight1, bias1, Activation::relu, y1);
+  backend->conv2d_backward_data(c.conv, dy1, weight1, dx1);
+  backend->conv2d_backward_weights(c.conv, x1, dy1, dweight1, dbias1, true);
+  expect_near(behind_one(y_room), y.values(), 1e-6);
+  expect_near(behind_one(dx_room), dx.values(), 1e-6);
+  expect_near(behind_one(dweight_room), dweight.values(), 3e-6);
+  expect_near(behind_one(dbias_room), dbias.values(), 3e-6);
 }
 
 TEST_P(Conv2dTest, the_same_call_gives_the_same_bits) {

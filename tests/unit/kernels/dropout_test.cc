@@ -27,8 +27,37 @@ TEST_P(DropoutTest, drops_by_the_counted_random_number_of_slot_and_element) {
   }
 }
 
+TEST_P(DropoutTest, is_rounded_once_in_every_type_and_wherever_views_begin) {
+  for (const DType dtype : element_types(*backend)) {
+    for (const Shape& s : {Shape{3, 64}, Shape{2, 3, 44}, Shape{700, 8}, Shape{40, 33}, Shape{2, 4104}}) {
+      for (const std::size_t shift : {0, 1}) {  // in elements
+        const auto values = random_values(s.elements(), 1);
+        std::vector<float> padded(shift, 0.0f);
+        padded.insert(padded.end(), values.begin(), values.end());
+        const Shape flat{static_cast<std::int64_t>(padded.size())};
+        const Tensor x = typed(dtype, padded, flat), y = junk(flat, dtype);
+        const auto view = [&](const Tensor& t) -> View {
+          return {static_cast<std::byte*>(t.view().data) + shift * size_of(dtype), dtype, s};
+        };
+        backend->dropout({key, 5, 0.25}, view(x), view(y));
+        auto want = x.floats();
+        const auto row = static_cast<std::size_t>(s.elements_from(1));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const auto slot = static_cast<std::uint32_t>(5 + i / row);
+          const bool dropped =
+              random_u32(key, slot, static_cast<std::uint32_t>(i % row)) < drop_threshold(0.25);
+          want[shift + i] = dropped ? 0.0f : want[shift + i] * static_cast<float>(1 / 0.75);
+        }
+        if (shift > 0) want[0] = 12345.0f;
+        EXPECT_EQ(y.floats(), typed(dtype, want, flat).floats()) << name_of(dtype) << s.to_string();
+      }
+    }
+  }
+}
+
 TEST_P(DropoutTest, whole_channels_are_dropped_by_slot_and_channel) {
-  for (const Shape& s : {Shape{3, 2, 2, 1}, Shape{4, 3, 5, 17}, Shape{2, 2, 3, 130}}) {
+  for (const Shape& s : {Shape{3, 2, 2, 1}, Shape{4, 3, 5, 17}, Shape{2, 2, 3, 130}, Shape{3, 9, 7, 20},
+                         Shape{1, 2, 2, 1040}, Shape{1, 2, 1, 259}}) {
     const Tensor x = random(s, 1), y = junk(s);
     backend->dropout_channels({key, 7, 0.25}, x, y);
     const auto xv = x.values(), got = y.values();

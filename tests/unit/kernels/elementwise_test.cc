@@ -45,8 +45,19 @@ TEST_P(ElementwiseTest, scaling_rounds_once) {
   }
 }
 
+TEST_P(ElementwiseTest, scaling_takes_any_address_and_touches_nothing_else) {
+  const Tensor x = random({1003}, 3);
+  const auto before = x.values();
+  backend->scale(3, view_of(x.view().as<float>() + 1, {1001}));
+  const auto got = x.values();
+  EXPECT_EQ(got.front(), before.front());
+  EXPECT_EQ(got.back(), before.back());
+  for (std::size_t i = 1; i < 1002; ++i) ASSERT_EQ(got[i], 3 * before[i]) << i;
+}
+
 TEST_P(ElementwiseTest, layouts_change_to_channels_first_and_back) {
-  for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 17}, Shape{2, 12, 12, 64}, Shape{1, 3, 2, 1}}) {
+  for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 17}, Shape{2, 12, 12, 64}, Shape{1, 3, 2, 1},
+                         Shape{2, 20, 21, 3}, Shape{2, 2, 1, 70}, Shape{1, 11, 3, 65}, Shape{3, 1, 1, 70}}) {
     const Tensor x = random(s, 1), y = junk({s[0], s[3], s[1], s[2]}), back = junk(s);
     backend->nhwc_to_nchw(x, y);
     const auto xv = x.values(), yv = y.values();
@@ -62,17 +73,26 @@ TEST_P(ElementwiseTest, layouts_change_to_channels_first_and_back) {
 }
 
 TEST_P(ElementwiseTest, images_are_normalized_per_channel) {
-  const std::vector<float> mean{0.5f, 0.1307f, 0}, deviation{0.5f, 0.3081f, 2};
-  std::vector<std::uint8_t> bytes(2 * 16 * 8 * 3);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i / 3);
-  const Tensor x(*backend, bytes, {2, 16, 8, 3});
-  const Tensor y = junk({2, 16, 8, 3});
-  backend->normalize_images(x, mean, deviation, y);
-  const auto got = y.values();
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const double want =
-        (bytes[i] / 255.0 - static_cast<double>(mean[i % 3])) / static_cast<double>(deviation[i % 3]);
-    ASSERT_NEAR(got[i], want, 5e-7);
+  const std::vector<float> all_means{0.5f, 0.1307f, 0, -3, 1}, all_deviations{0.5f, 0.3081f, 2, 1, 10};
+  for (const Shape& s : {Shape{2, 16, 8, 3}, Shape{1, 5, 5, 3}, Shape{2, 70, 70, 3}, Shape{1, 4, 4, 1},
+                         Shape{0, 2, 2, 3}, Shape{3, 2, 5, 5}}) {
+    for (const std::int64_t shift : {0, 1}) {  // in elements
+      const auto channels = static_cast<std::size_t>(s[3]);
+      const std::vector<float> mean(all_means.begin(), all_means.begin() + s[3]),
+          deviation(all_deviations.begin(), all_deviations.begin() + s[3]);
+      std::vector<std::uint8_t> bytes(static_cast<std::size_t>(s.elements() + shift));
+      for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i / channels);
+      const Tensor x(*backend, bytes, {s.elements() + shift}), y = junk({s.elements() + shift});
+      backend->normalize_images(view_of(x.view().as<std::uint8_t>() + shift, s), mean, deviation,
+                                view_of(y.view().as<float>() + shift, s));
+      const auto got = y.values();
+      for (std::size_t i = 0; i < static_cast<std::size_t>(s.elements()); ++i) {
+        const std::size_t at = i + static_cast<std::size_t>(shift), c = i % channels;
+        const double want =
+            (bytes[at] / 255.0 - static_cast<double>(mean[c])) / static_cast<double>(deviation[c]);
+        ASSERT_NEAR(got[at], want, 5e-7) << s.to_string();
+      }
+    }
   }
 }
 

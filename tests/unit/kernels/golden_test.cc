@@ -155,6 +155,50 @@ TEST_P(GoldenOptimizerTest, adadelta) {
                          with({.lr = 0.7, .rho = 0.95, .eps = 1e-5, .weight_decay = 0.1}));
 }
 
+TEST_P(GoldenOptimizerTest, steps_take_any_address_and_touch_nothing_else) {
+  constexpr std::int64_t count = 1001;
+  using Run = std::function<void(ConstView grad, ConstView scale, View param, View state1, View state2)>;
+  const std::vector<Run> runs{
+      [&](ConstView g, ConstView s, View p, View, View) { backend->sgd_step({.lr = 0.1}, g, s, p, {}); },
+      [&](ConstView g, ConstView s, View p, View m, View) {
+        backend->sgd_step({.lr = 0.1, .momentum = 0.9}, g, s, p, m);
+      },
+      [&](ConstView g, ConstView s, View p, View m, View v) { backend->adam_step({.lr = 0.1}, g, s, p, m, v); },
+      [&](ConstView g, ConstView s, View p, View m, View v) { backend->adadelta_step({}, g, s, p, m, v); }};
+  const Tensor scale = tensor({0.5f}, {1});
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    SCOPED_TRACE(run);
+    // The same elements from the start of their memory and one element behind it.
+    std::vector<std::vector<float>> results;
+    for (const std::int64_t first : {0, 1}) {
+      std::vector<Tensor> tensors;
+      std::vector<View> views;
+      for (std::uint32_t stream = 0; stream < 4; ++stream) {
+        auto values = random_values(count, stream, 0, 1);
+        values.insert(values.begin(), static_cast<std::size_t>(first), 12345.0f);
+        values.push_back(12345.0f);
+        tensors.push_back(tensor(values, {count + first + 1}));
+        views.push_back(view_of(tensors.back().view().as<float>() + first, {count}));
+      }
+      runs[run](views[0], scale, views[1], views[2], views[3]);
+      for (std::size_t t = 0; t < tensors.size(); ++t) {
+        auto got = tensors[t].values();
+        EXPECT_EQ(got.back(), 12345.0f);
+        got.pop_back();
+        for (std::int64_t i = 0; i < first; ++i) {
+          EXPECT_EQ(got.front(), 12345.0f);
+          got.erase(got.begin());
+        }
+        if (first == 0) {
+          results.push_back(got);
+        } else {
+          expect_near(got, results[t], 3e-7);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GoldenOptimizerTest, wrong_arguments_are_refused_by_name) {
   const Tensor three = zeros({3}), four = zeros({4}), none = zeros({0}), scale = tensor({1.0f}, {1});
   expect_refused([&] { backend->sgd_step({}, four, scale, three, {}); }, {"sgd_step", "grad", "3"});

@@ -59,6 +59,32 @@ TEST_P(LambTest, ten_steps_are_those_of_the_algorithm_in_float64) {
   }
 }
 
+TEST_P(LambTest, tensors_may_begin_anywhere_and_may_be_empty) {
+  constexpr std::int64_t count = 9000;
+  const std::vector<Segment> segments{{0, 0, 0}, {1, 6, 0.1},     {7, 0, 0.1},   {9, 5001, 0.01},
+                                      {5010, 1}, {5012, 3000, 0}, {9000, 0, 0.1}};
+  const auto start = random_values(count, 1), gradients = random_values(count, 2);
+  // Neither is a multiple of 16 bytes away from the start of its memory in the second round.
+  for (const std::int64_t first : {0, 1}) {
+    const Tensor param(*backend, DType::f32, {count + first}), grad(*backend, DType::f32, {count + first});
+    const Tensor mean = zeros({count}), square = zeros({count}), scale = tensor({2.0f}, {1});
+    const View p = view_of(param.view().as<float>() + first, {count}),
+               g = view_of(grad.view().as<float>() + first, {count});
+    backend->copy_to_device(p.data, start.data(), p.bytes());
+    backend->copy_to_device(g.data, gradients.data(), g.bytes());
+    State want{std::vector<double>(start.begin(), start.end()), std::vector<double>(count),
+               std::vector<double>(count)};
+    const LambOptions options{.lr = 0.02};
+    backend->lamb_step(options, segments, g, scale, p, mean, square);
+    for (const Segment& s : segments) reference_step(options, s, gradients, 2, want);
+    auto got = param.values();
+    got.erase(got.begin(), got.begin() + first);
+    expect_within(got, want.param, 1e-6, 2e-6);
+    expect_within(mean.values(), want.mean, 1e-6, 1e-6);
+    for (const std::size_t padding : {0u, 8u, 5011u, 8999u}) EXPECT_EQ(got[padding], start[padding]);
+  }
+}
+
 TEST(CpuLamb, has_the_same_bits_on_any_number_of_threads) {
   constexpr std::int64_t count = 100003;
   const std::vector<Segment> segments{{0, 90000, 0.01}, {90000, 10003, 0.01}};

@@ -61,8 +61,31 @@ TEST_P(LinearBf16Test, forward_and_gradients_are_the_definition_in_float64) {
   }
 }
 
+// Few and many rows, few and many columns; columns that fill whole accesses of a device, and others.
+TEST_P(LinearBf16Test, the_gradient_of_the_bias_is_the_sum_over_any_number_of_rows) {
+  for (const Shape& shape : {Shape{1, 3}, Shape{257, 40}, Shape{1100, 24}, Shape{601, 7}, Shape{4500, 1},
+                             Shape{300, 264}, Shape{0, 5}}) {
+    for (const DType dtype : element_types(*backend)) {
+      SCOPED_TRACE(shape.to_string() + " " + std::string(name_of(dtype)));
+      const Tensor dy = typed(dtype, random_values(shape.elements(), 1), shape),
+                   x = typed(dtype, random_values(shape[0], 2), {shape[0], 1}), start = random({shape[1]}, 3),
+                   dweight = junk({shape[1], 1}), dbias = junk({shape[1]});
+      const auto columns = static_cast<std::size_t>(shape[1]);
+      std::vector<double> want(columns);
+      const auto values = dy.floats();
+      for (std::size_t i = 0; i < values.size(); ++i) want[i % columns] += static_cast<double>(values[i]);
+      backend->linear_backward_weights(x, dy, dweight, dbias, false);
+      expect_within(dbias.values(), want, 2e-6, 1e-4);
+      const auto before = start.values();
+      for (std::size_t i = 0; i < columns; ++i) want[i] += static_cast<double>(before[i]);
+      backend->linear_backward_weights(x, dy, dweight, start, true);
+      expect_within(start.values(), want, 2e-6, 1e-4);
+    }
+  }
+}
+
 TEST_P(LinearBf16Test, the_preactivation_is_what_the_activation_was_applied_to) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : element_types(*backend)) {
     const Tensor x = typed(dtype, random_values(7 * 33, 1), {7, 33}),
                  weight = typed(dtype, random_values(11 * 33, 2), {11, 33});
     const Tensor bias = random({11}, 3);

@@ -19,6 +19,7 @@ const PoolCase cases[] = {
     {"smallest", 1, 1, 1, 1, {1, 1, 1, 1, 0, 0}},
     {"primes", 2, 7, 11, 13, {2, 2, 2, 2, 0, 0}},
     {"overlapping", 2, 9, 8, 17, {3, 3, 2, 2, 1, 1}},
+    {"overlapping_in_wide_accesses", 2, 9, 7, 20, {3, 2, 2, 1, 1, 1}},
     {"stride_one", 1, 6, 5, 130, {3, 2, 1, 1, 1, 1}},
     {"gaps_between_windows", 2, 9, 10, 5, {2, 2, 3, 4, 0, 0}},
     {"largest_window", 1, 16, 16, 3, {16, 16, 1, 1, 0, 0}},
@@ -80,6 +81,37 @@ TEST_P(MaxPool2dTest, gives_the_first_maximum_of_each_window_and_sends_the_gradi
           }
     expect_close(dx.values(), want_dx, size);
   }
+}
+
+TEST_P(MaxPool2dTest, is_the_same_at_addresses_that_are_not_a_multiple_of_16_bytes) {
+  const Pool2d pool{3, 3, 2, 2, 1, 1};
+  const std::int64_t in = 2 * 7 * 7 * 8, out = 2 * 4 * 4 * 8;
+  const Shape x_shape{2, 7, 7, 8}, y_shape{2, 4, 4, 8};
+  const auto behind_first = [](const Tensor& t, const Shape& shape) {
+    const View v = t.view();
+    return View{static_cast<std::byte*>(v.data) + size_of(v.dtype), v.dtype, shape};
+  };
+  const auto x_values = random_values(in + 1, 1), dy_values = random_values(out + 1, 2);
+  const Tensor x(*backend, x_values, {in + 1}), dy(*backend, dy_values, {out + 1});
+  const Tensor y = junk({out + 1}), place = zeros({out + 1}, DType::u8), dx = junk({in + 1});
+  const Tensor whole_x(*backend, std::vector<float>(x_values.begin() + 1, x_values.end()), x_shape);
+  const Tensor whole_dy(*backend, std::vector<float>(dy_values.begin() + 1, dy_values.end()), y_shape);
+  const Tensor whole_y = junk(y_shape), whole_place = zeros(y_shape, DType::u8), whole_dx = junk(x_shape);
+  backend->max_pool2d_forward(pool, whole_x, whole_y, whole_place);
+  backend->max_pool2d_backward(pool, whole_dy, whole_place, whole_dx);
+  backend->max_pool2d_forward(pool, behind_first(x, x_shape), behind_first(y, y_shape),
+                              behind_first(place, y_shape));
+  backend->max_pool2d_backward(pool, behind_first(dy, y_shape), behind_first(place, y_shape),
+                               behind_first(dx, x_shape));
+  const auto rest = [](auto values) {
+    values.erase(values.begin());
+    return values;
+  };
+  EXPECT_EQ(rest(y.values()), whole_y.values());
+  EXPECT_EQ(rest(place.values<std::uint8_t>()), whole_place.values<std::uint8_t>());
+  EXPECT_EQ(rest(dx.values()), whole_dx.values());
+  EXPECT_EQ(y.values()[0], 12345.0f);
+  EXPECT_EQ(dx.values()[0], 12345.0f);
 }
 
 TEST_P(MaxPool2dTest, ties_infinities_and_nan_go_where_pytorch_puts_them) {

@@ -144,6 +144,19 @@ TEST_P(ReductionTest, sum_of_squares_is_that_of_float64) {
   }
 }
 
+TEST_P(ReductionTest, sum_of_squares_takes_any_address_and_more_than_one_pass_of_the_device) {
+  constexpr std::int64_t length = 1'200'007;
+  const auto values = random_values(length, 1);
+  const Tensor x = tensor(values, {length}), sum = zeros({1}, DType::f64);
+  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}, std::int64_t{4}, length - 3}) {
+    double want = 0;
+    for (auto i = static_cast<std::size_t>(first); i < values.size(); ++i)
+      want += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    backend->sum_squares(view_of(static_cast<const float*>(x.view().data) + first, {length - first}), sum);
+    EXPECT_NEAR(sum.values<double>()[0], want, 1e-12 * want) << first;
+  }
+}
+
 TEST(CpuReduction, sum_of_squares_has_the_same_bits_on_any_number_of_threads) {
   const auto values = random_values(1'199'882, 1);
   std::vector<double> sums;

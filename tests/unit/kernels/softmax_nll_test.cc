@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "backend_test.h"
@@ -59,6 +60,61 @@ TEST_P(SoftmaxNllTest, loss_and_gradient_are_those_of_float64_and_finite_differe
     EXPECT_NEAR(got.sums[0], total, 1e-6 * total + 1e-7);
     EXPECT_EQ(got.sums[1], rows);
   }
+}
+
+TEST_P(SoftmaxNllTest, rows_of_any_length_in_every_type_are_those_of_float64) {
+  for (const DType dtype : element_types(*backend)) {
+    for (const auto& [rows, classes] : {std::pair(9, 2), std::pair(20, 3), std::pair(3, 1024),
+                                        std::pair(3, 1025), std::pair(2, 4098), std::pair(1, 20011)}) {
+      const auto n = static_cast<std::size_t>(rows), count = static_cast<std::size_t>(classes);
+      const auto logits = random_values(rows * classes, 5, -6, 6);
+      std::vector<std::int32_t> labels;
+      for (std::int32_t row = 0; row < rows; ++row)
+        labels.push_back(row % 3 == 2 ? -1 : (classes - 1) * (row % 2));
+      double total = 0, best = 0, among = 0, counted = 0;
+      std::vector<double> want(n * count);
+      for (std::size_t row = 0; row < n; ++row) {
+        if (labels[row] < 0) continue;
+        const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(row * count);
+        const std::vector<double> values(begin, begin + classes);
+        const auto label = static_cast<std::size_t>(labels[row]);
+        const double highest = *std::max_element(values.begin(), values.end()),
+                     nll = loss(values, labels[row]);
+        const auto ahead =
+            std::count_if(values.begin(), values.end(), [&](double v) { return v > values[label]; });
+        total += nll, best += ahead == 0, among += ahead < 5, counted += 1;
+        double sum = 0;
+        for (const double value : values) sum += std::exp(value - highest);
+        for (std::size_t c = 0; c < count; ++c)
+          want[row * count + c] = 0.5 * (std::exp(values[c] - highest) / sum - (c == label ? 1 : 0));
+      }
+      const Tensor x = tensor(logits, {rows, classes}), y(*backend, labels, {rows});
+      const Tensor sums = zeros({4}, DType::f64), dx = junk(x.shape(), dtype);
+      backend->softmax_nll(x, y, 5, sums, dx, 0.5f);
+      // Of float16, half a subnormal number.
+      expect_within(dx.floats(), want, dtype == DType::f32 ? 3e-6 : 1.01 * rounding(dtype),
+                    dtype == DType::f16 ? 3.1e-8 : 1e-7);
+      const auto got = sums.values<double>();
+      EXPECT_NEAR(got[0], total, 1e-6 * total);
+      EXPECT_EQ(std::vector<double>(got.begin() + 1, got.end()), (std::vector<double>{counted, best, among}));
+      if (dtype != DType::f32) continue;
+      backend->softmax_nll(x, y, 5, sums, x, 0.5f);
+      EXPECT_EQ(x.values(), dx.values()) << "in place";
+    }
+  }
+}
+
+TEST_P(SoftmaxNllTest, logits_may_begin_anywhere) {
+  const auto values = random_values(1 + 3 * 32, 1);
+  const Tensor x = tensor(values, {1 + 3 * 32}), dx = junk({1 + 3 * 32});
+  const Tensor labels(*backend, std::vector<std::int32_t>{31, 0, 7}, {3}), sums = zeros({4}, DType::f64);
+  const Shape shape{3, 32};
+  backend->softmax_nll(view_of(x.view().as<float>() + 1, shape), labels, 1, sums,
+                       view_of(dx.view().as<float>() + 1, shape));
+  const Result want = run({values.begin() + 1, values.end()}, {31, 0, 7});
+  const auto got = dx.values();
+  EXPECT_NEAR(sums.values<double>()[0], want.sums[0], 1e-6 * want.sums[0]);
+  expect_near({got.begin() + 1, got.end()}, want.gradient, 1e-6);
 }
 
 TEST_P(SoftmaxNllTest, adds_to_the_sums_and_may_overwrite_the_logits) {

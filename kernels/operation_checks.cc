@@ -1,0 +1,325 @@
+#include "kernels/operation_checks.h"
+
+#include <cmath>
+
+#include "kernels/checks.h"
+
+namespace motley {
+namespace {
+
+// Of an operand that may be left out.
+void check_optional(const char* operation, const char* argument, const ConstView& view, DType dtype,
+                    const Shape& shape) {
+  if (!view.empty()) check_view(operation, argument, view, dtype, shape);
+}
+
+LinearSizes linear_sizes(const char* operation, const NamedView& x, const NamedView& y,
+                         const NamedView& weight) {
+  check_rank(operation, x.name, x.view, x.view.dtype, 2);
+  check_rank(operation, weight.name, weight.view, weight.view.dtype, 2);
+  const LinearSizes s{x.view.shape[0], x.view.shape[1], weight.view.shape[0]};
+  check_view(operation, weight.name, weight.view, weight.view.dtype, Shape{s.out, s.in});
+  check_view(operation, y.name, y.view, y.view.dtype, Shape{s.n, s.out});
+  return s;
+}
+
+LayerNormSizes layer_norm_sizes(const char* operation, const NamedView& x) {
+  check_rank(operation, x.name, x.view, x.view.dtype, 3);
+  return {x.view.shape[0], x.view.shape[1], x.view.shape[2]};
+}
+
+// Arenas that are as long as the parameters.
+void check_arenas(const char* operation, const ConstView& param, std::initializer_list<NamedView> others) {
+  check_dtype(operation, "param", param, DType::f32);
+  for (const NamedView& other : others)
+    check_length(operation, other.name, other.view, DType::f32, param.elements());
+}
+
+void check_scale(const char* operation, const ConstView& scale) {
+  check_dtype(operation, "scale", scale, DType::f32);
+  if (scale.elements() < 1) fail(ExitCode::internal, "{}: scale is empty", operation);
+}
+
+}  // namespace
+
+// ----------------------------------------------------------------------------------------------------------
+
+void check_normalize_images(const char* operation, const ConstView& x, std::span<const float> mean,
+                            std::span<const float> deviation, const ConstView& y) {
+  check_rank(operation, "x", x, DType::u8, 4);
+  check_view(operation, "y", y, DType::f32, x.shape);
+  const std::int64_t channels = x.shape[3];
+  if (static_cast<std::int64_t>(mean.size()) != channels ||
+      static_cast<std::int64_t>(deviation.size()) != channels) {
+    fail(ExitCode::internal, "{}: {} means and {} deviations were given for the {} channels of {}", operation,
+         mean.size(), deviation.size(), channels, x.shape.to_string());
+  }
+}
+
+ConvolutionSizes check_conv2d(const char* operation, const Conv2d& conv, const NamedView& x,
+                              const NamedView& y, const NamedView& weight, const NamedView& bias) {
+  check_rank(operation, x.name, x.view, DType::f32, 4);
+  check_rank(operation, y.name, y.view, DType::f32, 4);
+  const Shape &in = x.view.shape, &out = y.view.shape;
+  ConvolutionSizes s{.conv = conv, .n = in[0], .h = in[1], .w = in[2], .in = in[3], .out = out[3]};
+  const bool sound = conv.kernel_h > 0 && conv.kernel_w > 0 && conv.stride_h > 0 && conv.stride_w > 0 &&
+                     conv.pad_h >= 0 && conv.pad_w >= 0 && conv.groups > 0 && s.in > 0 && s.out > 0 &&
+                     s.in % conv.groups == 0 && s.out % conv.groups == 0 &&
+                     s.h + 2 * conv.pad_h >= conv.kernel_h && s.w + 2 * conv.pad_w >= conv.kernel_w;
+  if (!sound) {
+    fail(ExitCode::internal,
+         "{}: a {}x{} kernel, stride {}x{}, padding {}x{}, {} groups does not fit {} {}, {} {}", operation,
+         conv.kernel_h, conv.kernel_w, conv.stride_h, conv.stride_w, conv.pad_h, conv.pad_w, conv.groups,
+         x.name, in.to_string(), y.name, out.to_string());
+  }
+  s.out_h = (s.h + 2 * conv.pad_h - conv.kernel_h) / conv.stride_h + 1;
+  s.out_w = (s.w + 2 * conv.pad_w - conv.kernel_w) / conv.stride_w + 1;
+  check_view(operation, y.name, y.view, DType::f32, Shape{s.n, s.out_h, s.out_w, s.out});
+  check_view(operation, weight.name, weight.view, DType::f32, s.weight());
+  check_optional(operation, bias.name, bias.view, DType::f32, Shape{s.out});
+  return s;
+}
+
+PoolingSizes check_max_pool2d(const char* operation, const Pool2d& pool, const NamedView& x,
+                              const NamedView& y, const ConstView& argmax) {
+  check_rank(operation, x.name, x.view, DType::f32, 4);
+  const Shape& in = x.view.shape;
+  PoolingSizes s{.n = in[0], .h = in[1], .w = in[2], .c = in[3]};
+  // Padding of at most half a window, as in PyTorch: no window lies in the padding alone.
+  const bool sound = pool.kernel_h > 0 && pool.kernel_w > 0 && pool.kernel_h * pool.kernel_w <= 256 &&
+                     pool.stride_h > 0 && pool.stride_w > 0 && pool.pad_h >= 0 && pool.pad_w >= 0 &&
+                     pool.pad_h <= pool.kernel_h / 2 && pool.pad_w <= pool.kernel_w / 2 &&
+                     s.h + 2 * pool.pad_h >= pool.kernel_h && s.w + 2 * pool.pad_w >= pool.kernel_w;
+  if (!sound) {
+    fail(ExitCode::internal, "{}: a {}x{} window, stride {}x{}, padding {}x{} does not fit {} {}", operation,
+         pool.kernel_h, pool.kernel_w, pool.stride_h, pool.stride_w, pool.pad_h, pool.pad_w, x.name,
+         in.to_string());
+  }
+  s.out_h = (s.h + 2 * pool.pad_h - pool.kernel_h) / pool.stride_h + 1;
+  s.out_w = (s.w + 2 * pool.pad_w - pool.kernel_w) / pool.stride_w + 1;
+  const Shape out{s.n, s.out_h, s.out_w, s.c};
+  check_view(operation, y.name, y.view, DType::f32, out);
+  check_view(operation, "argmax", argmax, DType::u8, out);
+  return s;
+}
+
+void check_relu_forward(const char* operation, const ConstView& x, const ConstView& y) {
+  check_dtype(operation, "x", x, DType::f32);
+  check_view(operation, "y", y, DType::f32, x.shape);
+}
+
+void check_relu_backward(const char* operation, const ConstView& y, const ConstView& dy,
+                         const ConstView& dx) {
+  check_dtype(operation, "y", y, DType::f32);
+  check_view(operation, "dy", dy, DType::f32, y.shape);
+  check_view(operation, "dx", dx, DType::f32, y.shape);
+}
+
+void check_activation_backward(const char* operation, const ConstView& preactivation, const ConstView& dy,
+                               const ConstView& dx) {
+  check_dtype(operation, "preactivation", preactivation, preactivation.dtype);
+  check_view(operation, "dy", dy, preactivation.dtype, preactivation.shape);
+  check_view(operation, "dx", dx, preactivation.dtype, preactivation.shape);
+}
+
+void check_dropout_channels(const char* operation, const ConstView& x, const ConstView& y) {
+  check_rank(operation, "x", x, DType::f32, 4);
+  check_view(operation, "y", y, DType::f32, x.shape);
+}
+
+void check_nhwc_to_nchw(const char* operation, const ConstView& x, const ConstView& y) {
+  check_rank(operation, "x", x, DType::f32, 4);
+  const Shape& s = x.shape;
+  check_view(operation, "y", y, DType::f32, Shape{s[0], s[3], s[1], s[2]});
+}
+
+void check_nchw_to_nhwc(const char* operation, const ConstView& x, const ConstView& y) {
+  check_rank(operation, "x", x, DType::f32, 4);
+  const Shape& s = x.shape;
+  check_view(operation, "y", y, DType::f32, Shape{s[0], s[2], s[3], s[1]});
+}
+
+LinearSizes check_linear_forward(const char* operation, const ConstView& x, const ConstView& weight,
+                                 const ConstView& bias, const ConstView& y, const ConstView& preactivation) {
+  const LinearSizes s = linear_sizes(operation, {"x", x}, {"y", y}, {"weight", weight});
+  check_dtype(operation, "weight", weight, x.dtype);
+  if (y.dtype != DType::f32) check_dtype(operation, "y", y, x.dtype);
+  check_optional(operation, "bias", bias, DType::f32, Shape{s.out});
+  check_optional(operation, "preactivation", preactivation, y.dtype, y.shape);
+  return s;
+}
+
+LinearSizes check_linear_backward_data(const char* operation, const ConstView& dy, const ConstView& weight,
+                                       const ConstView& dx) {
+  const LinearSizes s = linear_sizes(operation, {"dx", dx}, {"dy", dy}, {"weight", weight});
+  check_dtype(operation, "weight", weight, dy.dtype);
+  check_dtype(operation, "dx", dx, dy.dtype);
+  return s;
+}
+
+LinearSizes check_linear_backward_weights(const char* operation, const ConstView& x, const ConstView& dy,
+                                          const ConstView& dweight, const ConstView& dbias) {
+  const LinearSizes s = linear_sizes(operation, {"x", x}, {"dy", dy}, {"dweight", dweight});
+  check_dtype(operation, "dy", dy, x.dtype);
+  check_dtype(operation, "dweight", dweight, DType::f32);
+  check_optional(operation, "dbias", dbias, DType::f32, Shape{s.out});
+  return s;
+}
+
+EmbeddingSizes check_embedding_forward(const char* operation, const ConstView& word,
+                                       const ConstView& position, const ConstView& type, const ConstView& ids,
+                                       const ConstView& types, const ConstView& y) {
+  check_rank(operation, "word", word, DType::f32, 2);
+  check_rank(operation, "position", position, DType::f32, 2);
+  check_rank(operation, "type", type, DType::f32, 2);
+  check_rank(operation, "ids", ids, DType::i32, 2);
+  check_view(operation, "types", types, DType::i32, ids.shape);
+  const EmbeddingSizes s{ids.shape[0], ids.shape[1], word.shape[1]};
+  check_view(operation, "position", position, DType::f32, Shape{position.shape[0], s.width});
+  check_view(operation, "type", type, DType::f32, Shape{type.shape[0], s.width});
+  check_view(operation, "y", y, y.dtype, Shape{s.n, s.seq, s.width});
+  if (s.seq > position.shape[0]) {
+    fail(ExitCode::internal, "{}: sequences have {} places, but the table of positions {}", operation, s.seq,
+         position.shape[0]);
+  }
+  return s;
+}
+
+void check_gather_rows(const char* operation, const ConstView& x, const ConstView& index,
+                       const ConstView& y) {
+  check_rank(operation, "x", x, x.dtype, 2);
+  check_rank(operation, "index", index, DType::i32, 1);
+  check_view(operation, "y", y, x.dtype, Shape{index.shape[0], x.shape[1]});
+}
+
+void check_scatter_add_rows(const char* operation, const RowGroups& groups, const ConstView& dy,
+                            const ConstView& x) {
+  check_rank(operation, "dy", dy, dy.dtype, 2);
+  check_rank(operation, "x", x, x.dtype, 2);
+  check_rank(operation, "groups.rows", groups.rows, DType::i32, 1);
+  check_view(operation, "groups.starts", groups.starts, DType::i32, Shape{groups.rows.shape[0] + 1});
+  check_rank(operation, "groups.sources", groups.sources, DType::i32, 1);
+  if (dy.shape[0] < groups.sources.shape[0]) {  // there may be more: indices can be skipped
+    fail(ExitCode::internal, "{}: dy has {} rows, but there are {} sources", operation, dy.shape[0],
+         groups.sources.shape[0]);
+  }
+  check_view(operation, "x", x, x.dtype, Shape{x.shape[0], dy.shape[1]});
+  if (x.dtype != DType::f32) check_dtype(operation, "x", x, dy.dtype);
+}
+
+LayerNormSizes check_add_layer_norm_forward(const char* operation, const ConstView& x,
+                                            const ConstView& residual, const ConstView& gamma,
+                                            const ConstView& beta, const ConstView& sum, const ConstView& y,
+                                            const ConstView& mean, const ConstView& rstd) {
+  const LayerNormSizes s = layer_norm_sizes(operation, {"x", x});
+  check_optional(operation, "residual", residual, x.dtype, x.shape);
+  check_view(operation, "gamma", gamma, DType::f32, Shape{s.width});
+  check_view(operation, "beta", beta, DType::f32, Shape{s.width});
+  check_view(operation, "sum", sum, x.dtype, x.shape);
+  check_view(operation, "y", y, x.dtype, x.shape);
+  check_view(operation, "mean", mean, DType::f32, Shape{s.n, s.seq});
+  check_view(operation, "rstd", rstd, DType::f32, Shape{s.n, s.seq});
+  return s;
+}
+
+LayerNormSizes check_add_layer_norm_backward(const char* operation, const ConstView& dy, const ConstView& sum,
+                                             const ConstView& mean, const ConstView& rstd,
+                                             const ConstView& gamma, const ConstView& dsum,
+                                             const ConstView& dx, const ConstView& dgamma,
+                                             const ConstView& dbeta) {
+  const LayerNormSizes s = layer_norm_sizes(operation, {"dy", dy});
+  check_view(operation, "sum", sum, dy.dtype, dy.shape);
+  check_view(operation, "mean", mean, DType::f32, Shape{s.n, s.seq});
+  check_view(operation, "rstd", rstd, DType::f32, Shape{s.n, s.seq});
+  check_view(operation, "gamma", gamma, DType::f32, Shape{s.width});
+  check_view(operation, "dsum", dsum, dy.dtype, dy.shape);
+  check_optional(operation, "dx", dx, dy.dtype, dy.shape);
+  check_view(operation, "dgamma", dgamma, DType::f32, Shape{s.width});
+  check_view(operation, "dbeta", dbeta, DType::f32, Shape{s.width});
+  return s;
+}
+
+float AttentionSizes::scale() const {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
+}
+
+AttentionSizes check_attention_forward(const char* operation, const Attention& attention,
+                                       const ConstView& qkv, const ConstView& key_mask,
+                                       const ConstView& context, const ConstView& log_sum_exp) {
+  check_rank(operation, "qkv", qkv, qkv.dtype, 5);
+  const AttentionSizes s{qkv.shape[0], qkv.shape[1], attention.heads, qkv.shape[4]};
+  check_view(operation, "qkv", qkv, qkv.dtype, Shape{s.n, s.seq, 3, s.heads, s.dim});
+  check_view(operation, "key_mask", key_mask, DType::u8, Shape{s.n, s.seq});
+  check_view(operation, "context", context, qkv.dtype, Shape{s.n, s.seq, s.heads * s.dim});
+  check_view(operation, "log_sum_exp", log_sum_exp, DType::f32, Shape{s.n, s.heads, s.seq});
+  return s;
+}
+
+AttentionSizes check_attention_backward(const char* operation, const Attention& attention,
+                                        const ConstView& qkv, const ConstView& key_mask,
+                                        const ConstView& context, const ConstView& log_sum_exp,
+                                        const ConstView& dcontext, const ConstView& dqkv) {
+  const AttentionSizes s = check_attention_forward(operation, attention, qkv, key_mask, context, log_sum_exp);
+  check_view(operation, "dcontext", dcontext, qkv.dtype, context.shape);
+  check_view(operation, "dqkv", dqkv, qkv.dtype, qkv.shape);
+  return s;
+}
+
+void check_softmax_nll(const char* operation, const ConstView& logits, const ConstView& labels, int top_k,
+                       const ConstView& sums, const ConstView& dlogits) {
+  check_rank(operation, "logits", logits, DType::f32, 2);
+  check_view(operation, "labels", labels, DType::i32, Shape{logits.shape[0]});
+  check_view(operation, "sums", sums, DType::f64, Shape{4});
+  check_optional(operation, "dlogits", dlogits, dlogits.dtype, logits.shape);
+  MOTLEY_CHECK(logits.shape[1] > 0 && top_k >= 1);
+}
+
+void check_gradient_scale(const char* operation, const ConstView& sum_squares, const ConstView& count,
+                          const ConstView& out) {
+  check_length(operation, "sum_squares", sum_squares, DType::f64, 1);
+  check_length(operation, "count", count, DType::f64, 1);
+  check_length(operation, "out", out, DType::f32, 2);
+}
+
+void check_sgd_step(const char* operation, const SgdOptions& options, const ConstView& grad,
+                    const ConstView& scale, const ConstView& param, const ConstView& momentum) {
+  const bool with_momentum = options.momentum != 0;
+  check_arenas(operation, param, {{"grad", grad}});
+  if (with_momentum) check_arenas(operation, param, {{"momentum", momentum}});
+  if (options.nesterov && (!with_momentum || options.dampening != 0))
+    fail(ExitCode::internal, "{}: Nesterov needs a momentum and no dampening", operation);
+  check_scale(operation, scale);
+}
+
+void check_adam_step(const char* operation, const AdamOptions& options, const ConstView& grad,
+                     const ConstView& scale, const ConstView& param, const ConstView& exp_avg,
+                     const ConstView& exp_avg_sq) {
+  check_arenas(operation, param, {{"grad", grad}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}});
+  check_scale(operation, scale);
+  MOTLEY_CHECK(options.step >= 1);
+}
+
+void check_lamb_step(const char* operation, const LambOptions& options, std::span<const Segment> segments,
+                     const ConstView& grad, const ConstView& scale, const ConstView& param,
+                     const ConstView& exp_avg, const ConstView& exp_avg_sq) {
+  check_arenas(operation, param, {{"grad", grad}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}});
+  check_scale(operation, scale);
+  MOTLEY_CHECK(options.step >= 1);
+  std::size_t end = 0;
+  const auto elements = static_cast<std::size_t>(param.elements());
+  for (const Segment& segment : segments) {
+    if (segment.offset < end || segment.offset > elements || segment.elements > elements - segment.offset) {
+      fail(ExitCode::internal, "{}: a segment of {} elements at {} does not fit behind {} in {} elements",
+           operation, segment.elements, segment.offset, end, elements);
+    }
+    end = segment.offset + segment.elements;
+  }
+}
+
+void check_adadelta_step(const char* operation, const ConstView& grad, const ConstView& scale,
+                         const ConstView& param, const ConstView& square_avg, const ConstView& acc_delta) {
+  check_arenas(operation, param, {{"grad", grad}, {"square_avg", square_avg}, {"acc_delta", acc_delta}});
+  check_scale(operation, scale);
+}
+
+}  // namespace motley

@@ -1,0 +1,12 @@
+// What tests ask the stand-in of cuDNN.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace motley::sim {
+
+// The algorithms of all convolutions since the last call, as "forward 1 nhwc" with cuDNN's number.
+std::vector<std::string> take_convolutions();
+
+}  // namespace motley::sim

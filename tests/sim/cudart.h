@@ -1,0 +1,67 @@
+// Between device.cc, which runs the simulated devices, and cudart.cc, the calls of the CUDA runtime.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+
+// What cudaEvent_t points to: the runtime's own type, which nobody but the runtime defines.
+struct CUevent_st {
+  bool timed = true;
+  std::uint64_t recorded = 0;   // calls of cudaEventRecord
+  std::uint64_t completed = 0;  // the newest of them that a stream has come to
+  double seconds = 0;           // when
+};
+
+namespace motley::sim {
+
+struct Work {
+  std::string name;
+  std::function<bool()> run;
+  bool touches_memory = false;  // of the device: such work runs with access to it, and guards are looked at after it
+  bool waits_outside = false;   // may wait for other processes; takes what access it needs itself
+  double put_at = 0;           // when
+};
+
+struct Stream {
+  int device = 0;
+  std::uint64_t number = 0;
+  std::deque<Work> work;
+  // When the device has come to the end of what was run, as if nothing ran later than it could: work begins
+  // when it was put on the stream or when the work before it ended. What events record.
+  double clock = 0;
+};
+
+int device_count();
+// Which card of the host a device is: CUDA_VISIBLE_DEVICES may hide some.
+int card_of(int device);
+std::size_t device_memory_bytes();
+std::size_t bytes_in_use();
+void set_current_device(int device);
+cudaError_t& lost_device();
+cudaError_t& last_error();
+
+void* allocate(std::size_t bytes);  // null: no more
+bool release(void* pointer);
+void add_pinned(const void* pointer, std::size_t bytes);
+bool remove_pinned(const void* pointer);
+
+Stream& stream_of(cudaStream_t handle);
+Stream* create_stream();
+void destroy_stream(Stream* stream);
+void put(Stream& stream, Work work);
+// Work that may wait for other processes: it returns false until they have come.
+void enqueue_outside(cudaStream_t stream, std::string name, std::function<bool()> work);
+void run_until(const std::function<bool()>& reached, const std::function<bool()>& first);
+void progress();
+void synchronize_device();
+
+cudaEvent_t create_event(bool timed);
+void destroy_event(cudaEvent_t event);
+CUevent_st& event_of(cudaEvent_t event);
+
+}  // namespace motley::sim

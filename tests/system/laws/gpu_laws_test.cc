@@ -1,0 +1,262 @@
+// The laws on GPUs, among GPUs and CPUs in one run, and against CPUs alone: tasks mnist and bert, dropout on.
+// Runs under mpirun with 4 ranks on the simulated device (tests/sim), or on the GPUs of the machine (tests/gpu/run),
+// with as many of them and as many ranks as there are.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/gpus.h"
+#include "system/laws/bert_worlds.h"
+#include "system/laws/image_worlds.h"
+
+namespace motley::train {
+namespace {
+
+// A letter per rank: g for a GPU, c for the CPU.
+using Devices = std::string;
+constexpr std::size_t most_gpus = 4;  // of a case
+
+template <class Base>
+class OnDevices : public Base {
+ protected:
+  void SetUp() override {
+    ASSERT_GT(test::gpus_of_host(), 0) << "this machine has no GPU";
+    const auto gpus = static_cast<std::size_t>(test::gpus_of_host());
+    const auto ranks = static_cast<std::size_t>(this->world_.size());
+    if (this->world_.rank() == 0 && (gpus < most_gpus || ranks < most_gpus))
+      std::printf("%zu GPU(s) and %zu rank(s): GPUs beyond them are CPUs, ranks beyond them left out\n", gpus,
+                  ranks);
+  }
+
+  // What there is of them here. Where there are fewer ranks, those of CPUs go first; GPUs that are not there become
+  // CPUs.
+  Devices here(Devices devices) const {
+    while (devices.size() > static_cast<std::size_t>(this->world_.size())) {
+      const std::size_t cpu = devices.rfind('c');
+      devices.erase(cpu == Devices::npos ? devices.size() - 1 : cpu, 1);
+    }
+    int free = test::gpus_of_host();
+    for (char& device : devices)
+      if (device == 'g' && --free < 0) device = 'c';
+    return devices;
+  }
+
+  // Float16 is for GPUs alone: up to `most` of them.
+  static Devices gpus_only(int most) {
+    return Devices(static_cast<std::size_t>(std::min(most, test::gpus_of_host())), 'g');
+  }
+
+  bool takes_part(const Devices& devices) const {
+    return static_cast<std::size_t>(this->world_.rank()) < here(devices).size();
+  }
+
+  Trace train_on(const Devices& wanted, TrainOptions options) const {
+    const Devices devices = here(wanted);
+    if (takes_part(devices))
+      options.device = devices[static_cast<std::size_t>(this->world_.rank())] == 'g' ? "cuda" : "cpu";
+    const std::string& weights = options.batch.weights;
+    const auto weighted = static_cast<std::size_t>(std::count(weights.begin(), weights.end(), ',')) + 1;
+    if (options.batch.policy == "static" && weighted != devices.size()) {
+      options.batch.policy = "sync";
+      options.batch.weights.clear();
+    }
+    if (devices.size() == 1) options.slow.clear();
+    return this->train(static_cast<int>(devices.size()), options);
+  }
+
+  static TrainOptions with_weights(TrainOptions options, const std::string& weights) {
+    options.batch.policy = "static";
+    options.batch.weights = weights;
+    return options;
+  }
+
+  // float16's is summed with a loss scale, which the count has too.
+  static std::vector<float> mean(std::vector<float> gradient, double count) {
+    for (float& value : gradient) value = static_cast<float>(static_cast<double>(value) / count);
+    return gradient;
+  }
+
+  // Losses, first and last gradient of `other` against those of `one`, on rank 0.
+  void expect_same(const Trace& one, const Trace& other, double loss_tolerance, double gradient_tolerance,
+                   const std::string& what) const {
+    if (this->world_.rank() != 0) return;
+    ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
+    double worst = 0;
+    for (std::size_t i = 0; i < one.losses.size(); ++i) {
+      EXPECT_NEAR(other.losses[i], one.losses[i], loss_tolerance * one.losses[i]) << what << ", step " << i + 1;
+      worst = std::max(worst, std::abs(other.losses[i] / one.losses[i] - 1));
+    }
+    const double first = relative_distance(mean(other.first_gradient, other.first_count),
+                                           mean(one.first_gradient, one.first_count)),
+                 last = relative_distance(mean(other.last_gradient, other.last_count),
+                                          mean(one.last_gradient, one.last_count));
+    EXPECT_LT(first, gradient_tolerance) << what;
+    // By then the runs' parameters have parted by rounding, which relu and Adadelta amplify; a bucket that is not
+    // summed, or summed twice, differs by far more.
+    EXPECT_LT(last, std::max(1e-2, 2 * gradient_tolerance)) << what;
+    std::printf("%s: largest relative difference of a loss %.1e, of the first gradient %.1e, of the last %.1e\n",
+                what.c_str(), worst, first, last);
+  }
+};
+
+class GpuImageLaws : public OnDevices<ImageWorlds> {
+ protected:
+  TrainOptions options(const std::string& run, std::int64_t steps) const {
+    TrainOptions result = image_options(run, 16, steps);
+    result.batch.max_sentences = 4;
+    result.schedule.warmup_updates = 1000;
+    return result;
+  }
+};
+
+class GpuBertLaws : public OnDevices<BertWorlds> {
+ protected:
+  TrainOptions options(const std::string& run, std::int64_t steps) const { return bert_options(run, steps); }
+};
+
+TEST_F(GpuImageLaws, law1_gpus_cpus_and_both_together_give_the_same_losses) {
+  constexpr std::int64_t steps = 8;
+  const Trace cpu = train_on("c", options("cpu", steps));
+  expect_same(cpu, train_on("g", options("one", steps)), 1e-4, 1e-5, "1 GPU");
+  expect_same(cpu, train_on("gggg", options("four", steps)), 1e-4, 1e-5, "4 GPUs");
+  expect_same(cpu, train_on("ggcc", options("mixed", steps)), 1e-4, 1e-5, "2 GPUs and 2 CPUs");
+  expect_same(cpu, train_on("cgc", with_weights(options("uneven", steps), "1,5,2")), 1e-4, 1e-5,
+              "CPU, GPU, CPU with shares 1:5:2");
+  expect_same(cpu, train_on("ggcg", with_weights(options("zero", steps), "0,3,1,0")), 1e-4, 1e-5,
+              "shares 0:3:1:0 on GPU, GPU, CPU, GPU");
+}
+
+TEST_F(GpuBertLaws, law1_gpus_cpus_and_both_together_give_the_same_losses) {
+  constexpr std::int64_t steps = 12;
+  const Trace cpu = train_on("c", options("cpu", steps));
+  expect_same(cpu, train_on("gggg", options("four", steps)), 1e-4, 1e-5, "4 GPUs");
+  expect_same(cpu, train_on("ggcc", options("mixed", steps)), 1e-4, 1e-5, "2 GPUs and 2 CPUs");
+  expect_same(cpu, train_on("cggc", with_weights(options("uneven", steps), "1,5,0,2")), 1e-4, 1e-5,
+              "CPU, GPU, GPU, CPU with shares 1:5:0:2");
+  TrainOptions recomputed = options("recomputed", steps);
+  recomputed.model.recompute = true;
+  expect_same(cpu, train_on("gg", recomputed), 1e-4, 1e-5, "2 GPUs that recompute activations");
+  TrainOptions measured = options("moving", steps);
+  measured.batch.policy = "auto";
+  measured.slow = "1:4x";
+  expect_same(cpu, train_on("ggc", measured), 1e-4, 1e-5, "2 GPUs and a CPU with moving shares");
+}
+
+TEST_F(GpuBertLaws, law1_holds_in_half_precision_to_its_precision) {
+  constexpr std::int64_t steps = 10;
+  const auto with_precision = [&](const std::string& run, const char* precision) {
+    TrainOptions result = options(run, steps);
+    result.model.precision = precision;
+    return result;
+  };
+  const Trace exact = train_on("c", options("exact", steps));
+  const Trace bf16 = train_on("gggg", with_precision("bf16", "bf16"));
+  expect_same(exact, bf16, 2e-2, 1e-1, "4 GPUs in bfloat16 against float32");
+  expect_same(bf16, train_on("ggc", with_precision("mixed", "bf16")), 2e-2, 1e-1,
+              "2 GPUs and a CPU in bfloat16 against 4 GPUs");
+  const Trace fp16 = train_on(gpus_only(4), with_precision("fp16", "fp16"));
+  expect_same(exact, fp16, 2e-2, 1e-1, "up to 4 GPUs in float16 against float32");
+  expect_same(fp16, train_on("g", with_precision("one16", "fp16")), 2e-2, 1e-1,
+              "1 GPU in float16 against up to 4");
+}
+
+TEST_F(GpuBertLaws, gradients_may_travel_in_bfloat16) {
+  constexpr std::int64_t steps = 10;
+  const Trace exact = train_on("c", options("exact", steps));
+  for (const Devices devices : {"gggg", "ggcc", "cccc"}) {
+    TrainOptions narrow = options("narrow" + devices, steps);
+    narrow.allreduce_dtype = "bf16";
+    const Trace trace = train_on(devices, narrow);
+    expect_same(exact, trace, 1e-2, 1e-2, "gradients in bfloat16 on " + devices);
+    // Half as many bits cannot give the same gradient: the option does something. One rank has nothing to send.
+    if (world_.rank() == 0 && here(devices).size() > 1) {
+      EXPECT_GT(relative_distance(trace.first_gradient, exact.first_gradient), 1e-4);
+    }
+  }
+}
+
+TEST_F(GpuImageLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {
+  constexpr std::int64_t steps = 6, stop = 4;
+  for (const Devices devices : {"ggg", "gcg"}) {
+    const TrainOptions whole = with_weights(options("whole" + devices, steps), "3,1,2");
+    TrainOptions first = whole;
+    first.save.save_dir = path_ + "/parts" + devices;
+    first.max_update = stop;
+    TrainOptions second = first;
+    second.max_update = steps;
+    const Trace uninterrupted = train_on(devices, whole), before = train_on(devices, first),
+                after = train_on(devices, second);
+    if (takes_part(devices)) expect_continued(uninterrupted, before, after, steps, stop, devices);
+    if (!all_well()) return;
+  }
+}
+
+TEST_F(GpuBertLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {
+  constexpr std::int64_t steps = 20, stop = 15;  // 15 steps an epoch
+  for (const char* precision : {"fp32", "fp16"}) {
+    const Devices devices = precision == std::string("fp32") ? "ggc" : gpus_only(3);
+    TrainOptions whole = with_weights(options(std::string("whole") + precision, steps), "3,1,2");
+    whole.model.precision = precision;
+    whole.optimizer.name = "lamb";
+    TrainOptions first = whole;
+    first.save.save_dir = path_ + "/parts" + precision;
+    first.max_update = stop;
+    TrainOptions second = first;
+    second.max_update = steps;
+    const Trace uninterrupted = train_on(devices, whole), before = train_on(devices, first),
+                after = train_on(devices, second);
+    if (takes_part(devices)) expect_continued(uninterrupted, before, after, steps, stop, precision);
+    if (!all_well()) return;
+  }
+}
+
+TEST_F(GpuBertLaws, runs_have_the_same_bits_in_every_order_of_threads_and_streams) {
+  constexpr std::int64_t steps = 6;
+  for (const Devices devices : {"gggg", "ggcc"}) {
+    std::vector<Trace> traces;
+    for (const std::uint64_t order : {1u, 2u, 3u}) {
+      test::set_gpu_order(100 * order + static_cast<std::uint64_t>(world_.rank()));
+      TrainOptions again = options("order" + devices + std::to_string(order), steps);
+      again.deterministic = true;
+      traces.push_back(train_on(devices, again));
+    }
+    for (const Trace& trace : traces) {
+      EXPECT_EQ(trace.losses, traces[0].losses) << devices;
+      EXPECT_TRUE(same_bits(trace.parameters, traces[0].parameters)) << devices;
+    }
+    if (!all_well()) return;
+  }
+}
+
+TEST_F(GpuImageLaws, runs_have_the_same_bits_in_every_order_of_threads_and_streams) {
+  constexpr std::int64_t steps = 4;
+  std::vector<Trace> traces;
+  for (const std::uint64_t order : {1u, 2u, 3u}) {
+    test::set_gpu_order(100 * order + static_cast<std::uint64_t>(world_.rank()));
+    TrainOptions again = options("order" + std::to_string(order), steps);
+    again.deterministic = true;
+    traces.push_back(train_on("ggc", again));
+  }
+  for (const Trace& trace : traces) {
+    EXPECT_EQ(trace.losses, traces[0].losses);
+    EXPECT_TRUE(same_bits(trace.parameters, traces[0].parameters));
+  }
+}
+
+TEST_F(GpuBertLaws, local_steps_average_parameters_over_gpus_and_cpus) {
+  TrainOptions local = options("local", 8);
+  local.batch.local_steps = 4;
+  const Trace cpu = train_on("ccc", local);
+  local.save.save_dir = path_ + "/local_mixed";
+  const Trace mixed = train_on("gcg", local);
+  if (world_.rank() != 0) return;
+  ASSERT_EQ(cpu.parameters.size(), mixed.parameters.size());
+  EXPECT_LT(relative_distance(mixed.parameters, cpu.parameters), 1e-4);
+}
+
+}  // namespace
+}  // namespace motley::train

@@ -1,4 +1,4 @@
-// GradientReducer against one blocking MPI_Allreduce of the same gradients, both in turn in the same run:
+// HostReducer against one blocking MPI_Allreduce of the same gradients, both in turn in the same run:
 //
 //   mpirun -n RANKS comm_bench [MEGABYTES [ROUNDS]]
 //
@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/gradient_reducer.h"
+#include "comm/host_reducer.h"
 #include "comm/mpi.h"
 
 namespace motley::comm {
@@ -100,12 +100,12 @@ void print_line(const Bench& bench, const std::string& what, const std::string& 
 }
 
 void bench_reduce(Bench& bench, double bucket_mb) {
-  GradientReducer reducer(bench.world, bench.elements, static_cast<std::size_t>(bucket_mb * 1e6));
+  HostReducer reducer(bench.world, bench.elements, static_cast<std::size_t>(bucket_mb * 1e6));
   std::vector<double> ours, theirs;
   for (int round = 0; round < bench.rounds; ++round) {
     bench.fill();
     ours.push_back(bench.time_of([&] {
-      reducer.begin(bench.gradients);
+      reducer.begin(view_of(bench.gradients));
       reducer.finish();
     }));
     bench.verify();
@@ -119,12 +119,12 @@ void bench_reduce(Bench& bench, double bucket_mb) {
 }
 
 void bench_step(Bench& bench, double bucket_mb, double compute_ms) {
-  GradientReducer reducer(bench.world, bench.elements, static_cast<std::size_t>(bucket_mb * 1e6));
+  HostReducer reducer(bench.world, bench.elements, static_cast<std::size_t>(bucket_mb * 1e6));
   std::vector<double> ours, theirs, alone;
   for (int round = 0; round < bench.rounds; ++round) {
     bench.fill();
     ours.push_back(bench.time_of([&] {
-      reducer.begin(bench.gradients);
+      reducer.begin(view_of(bench.gradients));
       for (std::size_t piece = 1; piece <= pieces; ++piece) {
         Bench::compute(compute_ms / pieces);
         reducer.ready_up_to(bench.elements * piece / pieces);

@@ -24,7 +24,7 @@
 
 #include "core/philox.h"
 #include "kernels/backend.h"
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
 #include "kernels/buffer.h"
 #include "kernels_bench.h"
 

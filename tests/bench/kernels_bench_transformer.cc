@@ -3,7 +3,7 @@
 #include <deque>
 
 #include "core/philox.h"
-#include "kernels/bfloat16.h"
+#include "core/bfloat16.h"
 #include "kernels/buffer.h"
 #include "kernels/row_groups.h"
 #include "kernels_bench.h"

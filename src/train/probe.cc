@@ -150,6 +150,9 @@ double Probe::reduce_seconds(std::int64_t bytes) {
   const auto elements = static_cast<std::size_t>(bytes) / sizeof(float);
   reducer_.reset();
   reduced_ = Buffer();
+  // --memory-limit is of training; what is only measured with comes on top.
+  const std::size_t limit = backend_->device().memory_limit_bytes;
+  backend_->set_memory_limit(limit + elements * sizeof(float));
   reduced_ = Buffer(*backend_, elements * sizeof(float));
   const View gradients = reduced_.view(DType::f32, Shape{static_cast<std::int64_t>(elements)});
   reducer_ = make_reducer(world_, *backend_, elements,
@@ -169,6 +172,7 @@ double Probe::reduce_seconds(std::int64_t bytes) {
   for (std::size_t i = 0; i < times; ++i) seconds.push_back(once());
   // A sum is done when the last rank has it.
   world_.all_reduce_max(seconds, "the times of the sums");
+  backend_->set_memory_limit(limit);
   return median(std::move(seconds));
 }
 

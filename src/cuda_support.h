@@ -1,9 +1,10 @@
-// Gives a program its GPUs: the CUDA backend and NCCL, for train/gpus.h.
+// What CUDA adds to training (train/gpus.h): the CUDA backend and NCCL.
 #pragma once
+
+#include "train/gpus.h"
 
 namespace motley {
 
-// Before anything else of Motley is used.
-void use_cuda();
+const train::GpuSupport& cuda_support();
 
 }  // namespace motley

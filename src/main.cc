@@ -1,7 +1,5 @@
 #include "cli/command.h"
-#ifdef MOTLEY_HAS_CUDA
-#include "cuda_support.h"
-#endif
+#include "cuda_plugin.h"
 
 // A program that was built on a newer machine would die by SIGILL on an older one that shares the file
 // system: it shall say so instead.
@@ -116,8 +114,6 @@ __attribute__((constructor(101))) MOTLEY_ANY_PROCESSOR void check_processor() {
 #endif
 
 int main(int argc, char** argv) {
-#ifdef MOTLEY_HAS_CUDA
-  motley::use_cuda();
-#endif
+  motley::train::set_gpu_support(motley::cuda_plugin);
   return motley::cli::main(argc, argv);
 }

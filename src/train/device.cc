@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "comm/agree.h"
@@ -13,20 +13,13 @@
 namespace motley::train {
 namespace {
 
-std::optional<GpuSupport> the_support;
+FindGpuSupport find_support;
 
 // The GPUs that this rank may take one of; none when it shall use the CPU.
 std::vector<GpuInfo> visible_gpus(const std::string& device) {
   if (device == "cpu") return {};
-  const GpuSupport* const support = gpu_support();
-  if (support == nullptr) {
-    if (device == "cuda") {
-      fail(ExitCode::device,
-           "--device cuda: this program has no CUDA; motley-cuda, which is built beside it where the CUDA toolkit "
-           "is, has; or use --device cpu");
-    }
-    return {};
-  }
+  const GpuSupport* const support = find_gpu_support(device == "cuda");
+  if (support == nullptr) return {};
   std::vector<GpuInfo> gpus = support->driver->devices();
   if (gpus.empty() && device == "cuda") {
     fail(ExitCode::device,
@@ -108,12 +101,18 @@ int choose_gpu(const std::vector<std::vector<double>>& seen, int rank, const std
 
 }  // namespace
 
-const GpuSupport* gpu_support() {
-  return the_support ? &*the_support : nullptr;
+void set_gpu_support(FindGpuSupport find) {
+  find_support = std::move(find);
 }
 
-void set_gpu_support(const GpuSupport& support) {
-  the_support = support;
+const GpuSupport* find_gpu_support(bool insist) {
+  if (find_support) return find_support(insist);
+  if (insist) {
+    fail(ExitCode::device,
+         "--device cuda: this program was built without CUDA; build it where the CUDA toolkit, cuDNN and NCCL are, or "
+         "use --device cpu");
+  }
+  return nullptr;
 }
 
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::Communicator& world) {
@@ -127,7 +126,7 @@ std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::
   std::unique_ptr<Backend> backend;
   comm::agree(world, "opening the device", [&] {
     if (gpu >= 0) {
-      backend = gpu_support()->driver->open(gpu, {.deterministic = options.deterministic});
+      backend = find_gpu_support(true)->driver->open(gpu, {.deterministic = options.deterministic});
       return;
     }
     const int threads = options.threads > 0 ? options.threads : comm::threads_per_rank(share);

@@ -1,5 +1,5 @@
-// What a program that is built with CUDA adds to training. main() hands it over; in a program without, nothing
-// else differs.
+// What CUDA adds to training. main() says how it is had; in a program that is built without CUDA nothing else
+// differs.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,10 @@ struct GpuSupport {
   std::function<int()> nccl_version;
 };
 
-// Null: this program was built without CUDA.
-const GpuSupport* gpu_support();
-void set_gpu_support(const GpuSupport& support);
+// How a program comes by its GpuSupport, which lives as long as the process. Null: this machine cannot have GPUs, or
+// the program was built without CUDA; with `insist`, which somebody who wants a GPU says, Error(device) tells why.
+using FindGpuSupport = std::function<const GpuSupport*(bool insist)>;
+void set_gpu_support(FindGpuSupport find);
+const GpuSupport* find_gpu_support(bool insist);
 
 }  // namespace motley::train

@@ -81,7 +81,7 @@ std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicat
   const bool has_gpu = backend.device().kind == "cuda";
   double version[] = {0};
   comm::agree(world, "asking for NCCL's version", [&] {
-    if (has_gpu) version[0] = gpu_support()->nccl_version();
+    if (has_gpu) version[0] = find_gpu_support(true)->nccl_version();
   });
   // By rank, 0 without a GPU.
   const std::vector<double> versions = world.all_gather(version, "which ranks have GPUs");
@@ -93,7 +93,7 @@ std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicat
   std::unique_ptr<comm::Communicator> gpus = comm::part_of(world, has_gpu), hosts;
   if (any_cpu_ranks) hosts = comm::part_of(world, !has_gpu || world.rank() == leader);
   if (!has_gpu) return std::make_unique<comm::HostReducer>(*hosts, elements, bucket_bytes, dtype);
-  return gpu_support()->make_reducer({std::move(gpus), any_cpu_ranks, std::move(hosts)}, backend, elements,
+  return find_gpu_support(true)->make_reducer({std::move(gpus), any_cpu_ranks, std::move(hosts)}, backend, elements,
                                      bucket_bytes, dtype);
 }
 

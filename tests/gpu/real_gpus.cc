@@ -6,7 +6,7 @@ namespace motley::test {
 namespace {
 
 const bool ready = [] {
-  use_cuda();
+  train::set_gpu_support([](bool) { return &cuda_support(); });
   return true;
 }();
 

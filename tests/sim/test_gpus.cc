@@ -9,7 +9,7 @@ namespace {
 // Four cards on this host, for all tests of the program, unless MOTLEY_SIM_GPUS says otherwise.
 const bool ready = [] {
   ::setenv("MOTLEY_SIM_GPUS", "4", 0);
-  use_cuda();
+  train::set_gpu_support([](bool) { return &cuda_support(); });
   return true;
 }();
 

@@ -27,27 +27,32 @@ Plugin load() {
   const std::filesystem::path file = plugin_file();
   std::error_code error;
   if (!std::filesystem::exists(file, error)) {
-    return {nullptr, false,
-            fmt::format("this program was built without CUDA ({} is not there); build it where the CUDA toolkit, cuDNN "
-                        "and NCCL are",
-                        file.string())};
+    return {
+        nullptr, false,
+        fmt::format(
+            "this program was built without CUDA ({} is not there); build it where the CUDA toolkit, cuDNN "
+            "and NCCL are",
+            file.string())};
   }
   // Never closed: the libraries of CUDA leave threads and handlers behind.
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return {nullptr, true,
-            fmt::format("{} cannot be loaded ({}); the libraries of CUDA that it was built with have to be where the "
-                        "loader looks, as in LD_LIBRARY_PATH",
-                        file.string(), ::dlerror())};
+            fmt::format(
+                "{} cannot be loaded ({}); the libraries of CUDA that it was built with have to be where the "
+                "loader looks, as in LD_LIBRARY_PATH",
+                file.string(), ::dlerror())};
   }
   const auto interface_of = reinterpret_cast<decltype(&motley_cuda_plugin_interface)>(
       ::dlsym(library, "motley_cuda_plugin_interface"));
   const auto support_of =
       reinterpret_cast<decltype(&motley_cuda_plugin_support)>(::dlsym(library, "motley_cuda_plugin_support"));
-  if (interface_of == nullptr || support_of == nullptr || std::string(interface_of()) != cuda_plugin_interface) {
-    return {nullptr, true,
-            fmt::format("{} belongs to another build of Motley than this program; install both from one build",
-                        file.string())};
+  if (interface_of == nullptr || support_of == nullptr ||
+      std::string(interface_of()) != cuda_plugin_interface) {
+    return {
+        nullptr, true,
+        fmt::format("{} belongs to another build of Motley than this program; install both from one build",
+                    file.string())};
   }
   return {support_of(), true, {}};
 }

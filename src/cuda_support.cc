@@ -9,8 +9,9 @@
 namespace motley {
 namespace {
 
-std::unique_ptr<comm::GradientReducer> make_reducer(train::GpuGroup group, Backend& backend, std::size_t elements,
-                                                    std::size_t bucket_bytes, DType dtype) {
+std::unique_ptr<comm::GradientReducer> make_reducer(train::GpuGroup group, Backend& backend,
+                                                    std::size_t elements, std::size_t bucket_bytes,
+                                                    DType dtype) {
   return std::make_unique<comm::NcclReducer>(
       std::move(group.gpus), comm::NcclReducer::Mixed{group.any_cpu_ranks, std::move(group.hosts)},
       dynamic_cast<CudaBackend&>(backend).stream(), elements, bucket_bytes, dtype);

@@ -30,7 +30,8 @@ std::vector<GpuInfo> visible_gpus(const std::string& device) {
 }
 
 // The ids of the GPUs that each rank of a host sees, in the order of its ranks.
-std::vector<std::vector<double>> seen_by_ranks(const std::vector<GpuInfo>& gpus, const comm::Communicator& host) {
+std::vector<std::vector<double>> seen_by_ranks(const std::vector<GpuInfo>& gpus,
+                                               const comm::Communicator& host) {
   constexpr const char* what = "which GPUs the ranks of this host see";
   double most[] = {static_cast<double>(gpus.size())};
   host.all_reduce_max(most, what);
@@ -109,7 +110,8 @@ const GpuSupport* find_gpu_support(bool insist) {
   if (find_support) return find_support(insist);
   if (insist) {
     fail(ExitCode::device,
-         "--device cuda: this program was built without CUDA; build it where the CUDA toolkit, cuDNN and NCCL are, or "
+         "--device cuda: this program was built without CUDA; build it where the CUDA toolkit, cuDNN and "
+         "NCCL are, or "
          "use --device cpu");
   }
   return nullptr;
@@ -152,7 +154,8 @@ std::string devices_text(const Backend& backend, const comm::Communicator& world
   }
   std::string text;
   for (const auto& [name, ranks] : devices)
-    text += text.empty() ? fmt::format("{} rank(s) on {}", ranks, name) : fmt::format(" and {} on {}", ranks, name);
+    text += text.empty() ? fmt::format("{} rank(s) on {}", ranks, name)
+                         : fmt::format(" and {} on {}", ranks, name);
   return text;
 }
 

@@ -69,8 +69,9 @@ void require_one_version(const std::vector<double>& versions, const comm::Commun
     for (std::size_t rank = 0; rank < versions.size(); ++rank) {
       const double mine = versions[static_cast<std::size_t>(world.rank())];
       if (mine == 0 || versions[rank] == 0 || versions[rank] == mine) continue;
-      fail(ExitCode::communication, "NCCL is {} here but {} on rank {}: all ranks with GPUs need the same version",
-           version_text(mine), version_text(versions[rank]), rank);
+      fail(ExitCode::communication,
+           "NCCL is {} here but {} on rank {}: all ranks with GPUs need the same version", version_text(mine),
+           version_text(versions[rank]), rank);
     }
   });
 }
@@ -85,7 +86,8 @@ std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicat
   });
   // By rank, 0 without a GPU.
   const std::vector<double> versions = world.all_gather(version, "which ranks have GPUs");
-  const auto leader = std::find_if(versions.begin(), versions.end(), [](double v) { return v > 0; }) - versions.begin();
+  const auto leader =
+      std::find_if(versions.begin(), versions.end(), [](double v) { return v > 0; }) - versions.begin();
   if (leader == std::ssize(versions))
     return std::make_unique<comm::HostReducer>(world, elements, bucket_bytes, dtype);
   require_one_version(versions, world);
@@ -93,8 +95,8 @@ std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicat
   std::unique_ptr<comm::Communicator> gpus = comm::part_of(world, has_gpu), hosts;
   if (any_cpu_ranks) hosts = comm::part_of(world, !has_gpu || world.rank() == leader);
   if (!has_gpu) return std::make_unique<comm::HostReducer>(*hosts, elements, bucket_bytes, dtype);
-  return find_gpu_support(true)->make_reducer({std::move(gpus), any_cpu_ranks, std::move(hosts)}, backend, elements,
-                                     bucket_bytes, dtype);
+  return find_gpu_support(true)->make_reducer({std::move(gpus), any_cpu_ranks, std::move(hosts)}, backend,
+                                              elements, bucket_bytes, dtype);
 }
 
 }  // namespace

@@ -36,9 +36,10 @@ struct DeviceInfo {
   std::size_t memory_limit_bytes = 0;  // what allocate() may hand out in total, as it is now
 };
 
-// Applied to the output of conv2d_forward (none and relu) and linear_forward. NaN stays NaN: a run that
-// diverges shows it. gelu is x Phi(x) by the error function, as Hugging Face's "gelu"; swish is x sigmoid(x).
-enum class Activation : std::uint8_t { none, relu, gelu, swish, tanh };
+// Applied to the output of conv2d_forward and add (none and relu), of linear_forward, and by
+// activation_forward. NaN stays NaN: a run that diverges shows it. gelu is x Phi(x) by the error function, as
+// Hugging Face's "gelu"; swish is x sigmoid(x).
+enum class Activation : std::uint8_t { none, relu, gelu, swish, tanh, sigmoid };
 
 struct Conv2d {
   std::int64_t kernel_h = 1, kernel_w = 1;
@@ -141,24 +142,29 @@ class Backend {
   virtual double seconds_between(std::int64_t from, std::int64_t to) = 0;
 
   // --- Input ---------------------------------------------------------------------------------------------
-  // y[n,h,w,c] = (x[n,h,w,c] / 255 - mean[c]) / deviation[c]; x uint8, y float32.
+  // y[n,h,w,c] = (x[n,h,w,c] / 255 - mean[c]) / deviation[c]; x uint8, y T.
   virtual void normalize_images(ConstView x, std::span<const float> host_mean,
                                 std::span<const float> host_deviation, View y) = 0;
 
   // --- Convolution and pooling, channels-last -------------------------------------------------------------
-  // y[n,oh,ow,k] = activation(x * weight + bias); bias [k] may be empty.
+  // y[n,oh,ow,k] = activation(x * weight + bias); x, weight and y T; bias [k] may be empty.
   // o = (i + 2 pad - kernel) / stride + 1.
   virtual void conv2d_forward(const Conv2d& conv, ConstView x, ConstView weight, ConstView bias,
                               Activation activation, View y) = 0;
-  // dx = gradient of x from dy (the gradient before the activation: see relu_backward).
+  // dx = gradient of x from dy (the gradient before the activation: see relu_backward); all T.
   virtual void conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstView weight, View dx) = 0;
-  // dweight and dbias (may be empty) from x and dy.
+  // dweight and dbias (may be empty) from x and dy, both T. On GPUs the sums of dweight are float32, but of half
+  // types each call's are rounded to T before they are stored: cuDNN writes no other type.
   virtual void conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstView dy, View dweight,
                                        View dbias, bool accumulate) = 0;
   // y = maximum of each window; argmax (uint8, shape of y) = its place in the window, kernel_w * row +
-  // column, the first one when several are equal, as PyTorch. Windows of at most 256 elements.
+  // column, the first one when several are equal, as PyTorch. Windows of at most 256 elements. x, y, dy and dx T.
   virtual void max_pool2d_forward(const Pool2d& pool, ConstView x, View y, View argmax) = 0;
   virtual void max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) = 0;
+  // y = mean of each window, where padding counts as zeros (PyTorch's count_include_pad); all T. A window of the
+  // whole image is the global average pool.
+  virtual void avg_pool2d_forward(const Pool2d& pool, ConstView x, View y) = 0;
+  virtual void avg_pool2d_backward(const Pool2d& pool, ConstView dy, View dx) = 0;
 
   // --- Batch normalisation, channels-last ------------------------------------------------------------------
   // Ioffe, Szegedy, "Batch normalization", 2015, with PyTorch's running statistics. Statistics are split from
@@ -193,12 +199,31 @@ class Backend {
                                    ConstView mean, ConstView rstd, ConstView gamma, ConstView beta,
                                    ConstView sums, double count, View dx, View dresidual) = 0;
 
-  // --- Element-wise --------------------------------------------------------------------------------------
+  // --- Channels of [n, h, w, c], all T ----------------------------------------------------------------------
+  // y[.., to .. to + count) (+)= x[.., from .. from + count), for tensors that differ in their last dimension:
+  // what concatenation and splitting are made of, and their gradients. x and y do not overlap.
+  virtual void copy_channels(ConstView x, std::int64_t from, View y, std::int64_t to, std::int64_t count,
+                             bool accumulate = false) = 0;
+  // y[.., i * groups + g] = x[.., g * c / groups + i]: ShuffleNet's shuffle (Zhang et al., CVPR 2018, section 3.1),
+  // as PyTorch's ChannelShuffle. Its gradient is the shuffle with c / groups groups. x and y do not overlap.
+  virtual void channel_shuffle(std::int64_t groups, ConstView x, View y) = 0;
+  // y[n,h,w,c] = x[n,h,w,c] s[n,c]: squeeze-and-excitation's (Hu et al., CVPR 2018, equation 4). y may be x.
+  virtual void scale_channels_forward(ConstView x, ConstView s, View y) = 0;
+  // dx = dy s, ds[n,c] = sum of dy x over the image. dx may be dy or x.
+  virtual void scale_channels_backward(ConstView x, ConstView s, ConstView dy, View dx, View ds) = 0;
+
+  // --- Element-wise, all T ---------------------------------------------------------------------------------
   virtual void relu_forward(ConstView x, View y) = 0;  // y may be x
   // dx = dy where y > 0, else 0; y is the output of the activation. dx may be dy.
   virtual void relu_backward(ConstView y, ConstView dy, View dx) = 0;
+  // y = activation(x); y may be x. The gradient is activation_backward.
+  virtual void activation_forward(Activation activation, ConstView x, View y) = 0;
+  // dx = dy * activation'(preactivation). dx may be dy.
+  virtual void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) = 0;
+  // y = activation(a + b). y may be a or b. The gradient of both is relu_backward's dx, or dy itself.
+  virtual void add(ConstView a, ConstView b, Activation activation, View y) = 0;
   // Element e of row i (all dimensions but the first, flattened) is dropped by random_u32(key, first_slot +
-  // i, e). The gradient is the same call on dy. y may be x; both T.
+  // i, e). The gradient is the same call on dy. y may be x.
   virtual void dropout(const DropoutMask& mask, ConstView x, View y) = 0;
   // Whole channels of [n, h, w, c] are dropped: element = channel. y may be x.
   virtual void dropout_channels(const DropoutMask& mask, ConstView x, View y) = 0;
@@ -216,8 +241,6 @@ class Backend {
   // dweight (+)= dy^T x, dbias (+)= sum of dy; x and dy T. dbias may be empty.
   virtual void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias,
                                        bool accumulate) = 0;
-  // dx = dy * activation'(preactivation); all T. dx may be dy.
-  virtual void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) = 0;
 
   // --- Transformer ---------------------------------------------------------------------------------------
   // y[n,seq,h] (T) = word[ids] + position[0..seq) + type[types]; the tables are [rows, h], ids and types

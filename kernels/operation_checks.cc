@@ -14,6 +14,59 @@ void check_optional(const char* operation, const char* argument, const ConstView
   if (!view.empty()) check_view(operation, argument, view, dtype, shape);
 }
 
+ConvolutionSizes convolution_sizes(const char* operation, const Conv2d& conv, const NamedView& x,
+                                   const NamedView& y, const NamedView& weight, DType weight_type,
+                                   const NamedView& bias) {
+  const DType type = x.view.dtype;
+  check_rank(operation, x.name, x.view, type, 4);
+  check_rank(operation, y.name, y.view, type, 4);
+  const Shape &in = x.view.shape, &out = y.view.shape;
+  ConvolutionSizes s{
+      .conv = conv, .type = type, .n = in[0], .h = in[1], .w = in[2], .in = in[3], .out = out[3]};
+  const bool sound = conv.kernel_h > 0 && conv.kernel_w > 0 && conv.stride_h > 0 && conv.stride_w > 0 &&
+                     conv.pad_h >= 0 && conv.pad_w >= 0 && conv.groups > 0 && s.in > 0 && s.out > 0 &&
+                     s.in % conv.groups == 0 && s.out % conv.groups == 0 &&
+                     s.h + 2 * conv.pad_h >= conv.kernel_h && s.w + 2 * conv.pad_w >= conv.kernel_w;
+  if (!sound) {
+    fail(ExitCode::internal,
+         "{}: a {}x{} kernel, stride {}x{}, padding {}x{}, {} groups does not fit {} {}, {} {}", operation,
+         conv.kernel_h, conv.kernel_w, conv.stride_h, conv.stride_w, conv.pad_h, conv.pad_w, conv.groups,
+         x.name, in.to_string(), y.name, out.to_string());
+  }
+  s.out_h = (s.h + 2 * conv.pad_h - conv.kernel_h) / conv.stride_h + 1;
+  s.out_w = (s.w + 2 * conv.pad_w - conv.kernel_w) / conv.stride_w + 1;
+  check_view(operation, y.name, y.view, type, Shape{s.n, s.out_h, s.out_w, s.out});
+  check_view(operation, weight.name, weight.view, weight_type, s.weight());
+  check_optional(operation, bias.name, bias.view, DType::f32, Shape{s.out});
+  return s;
+}
+
+PoolingSizes pooling_sizes(const char* operation, const Pool2d& pool, bool small_enough, const NamedView& x,
+                           const NamedView& y) {
+  check_rank(operation, x.name, x.view, x.view.dtype, 4);
+  const Shape& in = x.view.shape;
+  PoolingSizes s{.n = in[0], .h = in[1], .w = in[2], .c = in[3]};
+  // Padding of at most half a window, as in PyTorch: no window lies in the padding alone.
+  const bool sound = pool.kernel_h > 0 && pool.kernel_w > 0 && small_enough && pool.stride_h > 0 &&
+                     pool.stride_w > 0 && pool.pad_h >= 0 && pool.pad_w >= 0 &&
+                     pool.pad_h <= pool.kernel_h / 2 && pool.pad_w <= pool.kernel_w / 2 &&
+                     s.h + 2 * pool.pad_h >= pool.kernel_h && s.w + 2 * pool.pad_w >= pool.kernel_w;
+  if (!sound) {
+    fail(ExitCode::internal, "{}: a {}x{} window, stride {}x{}, padding {}x{} does not fit {} {}", operation,
+         pool.kernel_h, pool.kernel_w, pool.stride_h, pool.stride_w, pool.pad_h, pool.pad_w, x.name,
+         in.to_string());
+  }
+  s.out_h = (s.h + 2 * pool.pad_h - pool.kernel_h) / pool.stride_h + 1;
+  s.out_w = (s.w + 2 * pool.pad_w - pool.kernel_w) / pool.stride_w + 1;
+  check_view(operation, y.name, y.view, x.view.dtype, Shape{s.n, s.out_h, s.out_w, s.c});
+  return s;
+}
+
+ImageSizes image_sizes(const char* operation, const NamedView& x) {
+  check_rank(operation, x.name, x.view, x.view.dtype, 4);
+  return {x.view.shape[0], x.view.shape[1] * x.view.shape[2], x.view.shape[3]};
+}
+
 LinearSizes linear_sizes(const char* operation, const NamedView& x, const NamedView& y,
                          const NamedView& weight) {
   check_rank(operation, x.name, x.view, x.view.dtype, 2);
@@ -86,7 +139,7 @@ void check_scale(const char* operation, const ConstView& scale) {
 void check_normalize_images(const char* operation, const ConstView& x, std::span<const float> mean,
                             std::span<const float> deviation, const ConstView& y) {
   check_rank(operation, "x", x, DType::u8, 4);
-  check_view(operation, "y", y, DType::f32, x.shape);
+  check_view(operation, "y", y, y.dtype, x.shape);
   const std::int64_t channels = x.shape[3];
   if (static_cast<std::int64_t>(mean.size()) != channels ||
       static_cast<std::int64_t>(deviation.size()) != channels) {
@@ -97,49 +150,68 @@ void check_normalize_images(const char* operation, const ConstView& x, std::span
 
 ConvolutionSizes check_conv2d(const char* operation, const Conv2d& conv, const NamedView& x,
                               const NamedView& y, const NamedView& weight, const NamedView& bias) {
-  check_rank(operation, x.name, x.view, DType::f32, 4);
-  check_rank(operation, y.name, y.view, DType::f32, 4);
-  const Shape &in = x.view.shape, &out = y.view.shape;
-  ConvolutionSizes s{.conv = conv, .n = in[0], .h = in[1], .w = in[2], .in = in[3], .out = out[3]};
-  const bool sound = conv.kernel_h > 0 && conv.kernel_w > 0 && conv.stride_h > 0 && conv.stride_w > 0 &&
-                     conv.pad_h >= 0 && conv.pad_w >= 0 && conv.groups > 0 && s.in > 0 && s.out > 0 &&
-                     s.in % conv.groups == 0 && s.out % conv.groups == 0 &&
-                     s.h + 2 * conv.pad_h >= conv.kernel_h && s.w + 2 * conv.pad_w >= conv.kernel_w;
-  if (!sound) {
-    fail(ExitCode::internal,
-         "{}: a {}x{} kernel, stride {}x{}, padding {}x{}, {} groups does not fit {} {}, {} {}", operation,
-         conv.kernel_h, conv.kernel_w, conv.stride_h, conv.stride_w, conv.pad_h, conv.pad_w, conv.groups,
-         x.name, in.to_string(), y.name, out.to_string());
-  }
-  s.out_h = (s.h + 2 * conv.pad_h - conv.kernel_h) / conv.stride_h + 1;
-  s.out_w = (s.w + 2 * conv.pad_w - conv.kernel_w) / conv.stride_w + 1;
-  check_view(operation, y.name, y.view, DType::f32, Shape{s.n, s.out_h, s.out_w, s.out});
-  check_view(operation, weight.name, weight.view, DType::f32, s.weight());
-  check_optional(operation, bias.name, bias.view, DType::f32, Shape{s.out});
-  return s;
+  return convolution_sizes(operation, conv, x, y, weight, x.view.dtype, bias);
+}
+
+ConvolutionSizes check_conv2d_backward_weights(const char* operation, const Conv2d& conv, const ConstView& x,
+                                               const ConstView& dy, const ConstView& dweight,
+                                               const ConstView& dbias) {
+  return convolution_sizes(operation, conv, {"x", x}, {"dy", dy}, {"dweight", dweight}, DType::f32,
+                           {"dbias", dbias});
 }
 
 PoolingSizes check_max_pool2d(const char* operation, const Pool2d& pool, const NamedView& x,
                               const NamedView& y, const ConstView& argmax) {
-  check_rank(operation, x.name, x.view, DType::f32, 4);
-  const Shape& in = x.view.shape;
-  PoolingSizes s{.n = in[0], .h = in[1], .w = in[2], .c = in[3]};
-  // Padding of at most half a window, as in PyTorch: no window lies in the padding alone.
-  const bool sound = pool.kernel_h > 0 && pool.kernel_w > 0 && pool.kernel_h * pool.kernel_w <= 256 &&
-                     pool.stride_h > 0 && pool.stride_w > 0 && pool.pad_h >= 0 && pool.pad_w >= 0 &&
-                     pool.pad_h <= pool.kernel_h / 2 && pool.pad_w <= pool.kernel_w / 2 &&
-                     s.h + 2 * pool.pad_h >= pool.kernel_h && s.w + 2 * pool.pad_w >= pool.kernel_w;
-  if (!sound) {
-    fail(ExitCode::internal, "{}: a {}x{} window, stride {}x{}, padding {}x{} does not fit {} {}", operation,
-         pool.kernel_h, pool.kernel_w, pool.stride_h, pool.stride_w, pool.pad_h, pool.pad_w, x.name,
-         in.to_string());
-  }
-  s.out_h = (s.h + 2 * pool.pad_h - pool.kernel_h) / pool.stride_h + 1;
-  s.out_w = (s.w + 2 * pool.pad_w - pool.kernel_w) / pool.stride_w + 1;
-  const Shape out{s.n, s.out_h, s.out_w, s.c};
-  check_view(operation, y.name, y.view, DType::f32, out);
-  check_view(operation, "argmax", argmax, DType::u8, out);
+  const PoolingSizes s = pooling_sizes(operation, pool, pool.kernel_h * pool.kernel_w <= 256, x, y);
+  check_view(operation, "argmax", argmax, DType::u8, y.view.shape);
   return s;
+}
+
+PoolingSizes check_avg_pool2d(const char* operation, const Pool2d& pool, const NamedView& x,
+                              const NamedView& y) {
+  return pooling_sizes(operation, pool, true, x, y);
+}
+
+ImageSizes check_copy_channels(const char* operation, const ConstView& x, std::int64_t from,
+                               const ConstView& y, std::int64_t to, std::int64_t count) {
+  const ImageSizes s = image_sizes(operation, {"y", y});
+  check_rank(operation, "x", x, y.dtype, 4);
+  const std::int64_t available = x.shape[3];
+  check_view(operation, "x", x, y.dtype, Shape{y.shape[0], y.shape[1], y.shape[2], available});
+  if (count < 0 || from < 0 || to < 0 || count > available - from || count > s.c - to) {
+    fail(ExitCode::internal, "{}: {} channels from {} on of x {} do not fit at {} of y {}", operation, count,
+         from, x.shape.to_string(), to, y.shape.to_string());
+  }
+  return s;
+}
+
+ImageSizes check_channel_shuffle(const char* operation, std::int64_t groups, const ConstView& x,
+                                 const ConstView& y) {
+  const ImageSizes s = image_sizes(operation, {"x", x});
+  check_view(operation, "y", y, x.dtype, x.shape);
+  if (groups < 1 || s.c % groups != 0) {
+    fail(ExitCode::internal, "{}: the channels of x {} do not divide into {} groups", operation,
+         x.shape.to_string(), groups);
+  }
+  return s;
+}
+
+ImageSizes check_scale_channels_forward(const char* operation, const ConstView& x, const ConstView& s,
+                                        const ConstView& y) {
+  const ImageSizes sizes = image_sizes(operation, {"x", x});
+  check_view(operation, "s", s, x.dtype, Shape{sizes.n, sizes.c});
+  check_view(operation, "y", y, x.dtype, x.shape);
+  return sizes;
+}
+
+ImageSizes check_scale_channels_backward(const char* operation, const ConstView& x, const ConstView& s,
+                                         const ConstView& dy, const ConstView& dx, const ConstView& ds) {
+  const ImageSizes sizes = image_sizes(operation, {"x", x});
+  check_view(operation, "s", s, x.dtype, Shape{sizes.n, sizes.c});
+  check_view(operation, "dy", dy, x.dtype, x.shape);
+  check_view(operation, "dx", dx, x.dtype, x.shape);
+  check_view(operation, "ds", ds, x.dtype, s.shape);
+  return sizes;
 }
 
 BatchNormSizes check_batch_norm_sums(const char* operation, const ConstView& x, const ConstView& sums) {
@@ -205,15 +277,28 @@ BatchNormSizes check_batch_norm_backward(const char* operation, const BatchNormV
 }
 
 void check_relu_forward(const char* operation, const ConstView& x, const ConstView& y) {
-  check_dtype(operation, "x", x, DType::f32);
-  check_view(operation, "y", y, DType::f32, x.shape);
+  check_dtype(operation, "x", x, x.dtype);
+  check_view(operation, "y", y, x.dtype, x.shape);
 }
 
 void check_relu_backward(const char* operation, const ConstView& y, const ConstView& dy,
                          const ConstView& dx) {
-  check_dtype(operation, "y", y, DType::f32);
-  check_view(operation, "dy", dy, DType::f32, y.shape);
-  check_view(operation, "dx", dx, DType::f32, y.shape);
+  check_dtype(operation, "y", y, y.dtype);
+  check_view(operation, "dy", dy, y.dtype, y.shape);
+  check_view(operation, "dx", dx, y.dtype, y.shape);
+}
+
+void check_activation_forward(const char* operation, const ConstView& x, const ConstView& y) {
+  check_dtype(operation, "x", x, x.dtype);
+  check_view(operation, "y", y, x.dtype, x.shape);
+}
+
+void check_add(const char* operation, const ConstView& a, const ConstView& b, Activation activation,
+               const ConstView& y) {
+  check_dtype(operation, "a", a, a.dtype);
+  check_view(operation, "b", b, a.dtype, a.shape);
+  check_view(operation, "y", y, a.dtype, a.shape);
+  MOTLEY_CHECK(activation == Activation::none || activation == Activation::relu);
 }
 
 void check_activation_backward(const char* operation, const ConstView& preactivation, const ConstView& dy,
@@ -224,20 +309,20 @@ void check_activation_backward(const char* operation, const ConstView& preactiva
 }
 
 void check_dropout_channels(const char* operation, const ConstView& x, const ConstView& y) {
-  check_rank(operation, "x", x, DType::f32, 4);
-  check_view(operation, "y", y, DType::f32, x.shape);
+  check_rank(operation, "x", x, x.dtype, 4);
+  check_view(operation, "y", y, x.dtype, x.shape);
 }
 
 void check_nhwc_to_nchw(const char* operation, const ConstView& x, const ConstView& y) {
-  check_rank(operation, "x", x, DType::f32, 4);
+  check_rank(operation, "x", x, x.dtype, 4);
   const Shape& s = x.shape;
-  check_view(operation, "y", y, DType::f32, Shape{s[0], s[3], s[1], s[2]});
+  check_view(operation, "y", y, x.dtype, Shape{s[0], s[3], s[1], s[2]});
 }
 
 void check_nchw_to_nhwc(const char* operation, const ConstView& x, const ConstView& y) {
-  check_rank(operation, "x", x, DType::f32, 4);
+  check_rank(operation, "x", x, x.dtype, 4);
   const Shape& s = x.shape;
-  check_view(operation, "y", y, DType::f32, Shape{s[0], s[2], s[3], s[1]});
+  check_view(operation, "y", y, x.dtype, Shape{s[0], s[2], s[3], s[1]});
 }
 
 LinearSizes check_linear_forward(const char* operation, const ConstView& x, const ConstView& weight,

@@ -15,6 +15,7 @@ void check_normalize_images(const char* operation, const ConstView& x, std::span
 // x [n, h, w, in], y [n, out_h, out_w, out], weight [out, in / groups, kernel_h, kernel_w].
 struct ConvolutionSizes {
   Conv2d conv;
+  DType type = DType::f32;  // of x and y
   std::int64_t n = 0, h = 0, w = 0, in = 0, out_h = 0, out_w = 0, out = 0;
 
   Shape weight() const { return {out, in / conv.groups, conv.kernel_h, conv.kernel_w}; }
@@ -27,6 +28,10 @@ struct NamedView {
 // Without a bias its view is empty.
 ConvolutionSizes check_conv2d(const char* operation, const Conv2d& conv, const NamedView& x,
                               const NamedView& y, const NamedView& weight, const NamedView& bias = {});
+// The same with float32 gradients of weight and bias.
+ConvolutionSizes check_conv2d_backward_weights(const char* operation, const Conv2d& conv, const ConstView& x,
+                                               const ConstView& dy, const ConstView& dweight,
+                                               const ConstView& dbias);
 
 // x [n, h, w, c], y [n, out_h, out_w, c].
 struct PoolingSizes {
@@ -34,6 +39,8 @@ struct PoolingSizes {
 };
 PoolingSizes check_max_pool2d(const char* operation, const Pool2d& pool, const NamedView& x,
                               const NamedView& y, const ConstView& argmax);
+PoolingSizes check_avg_pool2d(const char* operation, const Pool2d& pool, const NamedView& x,
+                              const NamedView& y);
 
 // x [n, h, w, c] or [n, c]: rows of c channels.
 struct BatchNormSizes {
@@ -60,6 +67,23 @@ BatchNormSizes check_batch_norm_backward(const char* operation, const BatchNormV
                                          const ConstView& y, const ConstView& dy, const ConstView& sums,
                                          double count, const ConstView& dx, const ConstView& dresidual);
 
+// x [n, h, w, c].
+struct ImageSizes {
+  std::int64_t n = 0, pixels = 0, c = 0;
+};
+// The sizes of y.
+ImageSizes check_copy_channels(const char* operation, const ConstView& x, std::int64_t from,
+                               const ConstView& y, std::int64_t to, std::int64_t count);
+ImageSizes check_channel_shuffle(const char* operation, std::int64_t groups, const ConstView& x,
+                                 const ConstView& y);
+ImageSizes check_scale_channels_forward(const char* operation, const ConstView& x, const ConstView& s,
+                                        const ConstView& y);
+ImageSizes check_scale_channels_backward(const char* operation, const ConstView& x, const ConstView& s,
+                                         const ConstView& dy, const ConstView& dx, const ConstView& ds);
+
+void check_activation_forward(const char* operation, const ConstView& x, const ConstView& y);
+void check_add(const char* operation, const ConstView& a, const ConstView& b, Activation activation,
+               const ConstView& y);
 void check_relu_forward(const char* operation, const ConstView& x, const ConstView& y);
 void check_relu_backward(const char* operation, const ConstView& y, const ConstView& dy, const ConstView& dx);
 void check_activation_backward(const char* operation, const ConstView& preactivation, const ConstView& dy,

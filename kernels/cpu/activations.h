@@ -81,6 +81,14 @@ struct Tanh {
   }
 };
 
+struct Sigmoid {
+  static float value(float x) { return sigmoid(x); }
+  static float derivative(float x) {
+    const float e = vector_exp(-std::abs(x));  // 1 - sigmoid would cancel
+    return e / ((1.0f + e) * (1.0f + e));
+  }
+};
+
 // body(Relu{}) and so on.
 template <class Body>
 void with_activation(const char* operation, Activation activation, const Body& body) {
@@ -95,6 +103,8 @@ void with_activation(const char* operation, Activation activation, const Body& b
       return body(Swish{});
     case Activation::tanh:
       return body(Tanh{});
+    case Activation::sigmoid:
+      return body(Sigmoid{});
   }
   fail(ExitCode::internal, "{}: there is no activation {}", operation, static_cast<int>(activation));
 }

@@ -33,6 +33,25 @@ void drop_elements(int threads, const DropoutMask& mask, const DropRule& rule, s
   });
 }
 
+template <class T>
+void drop_channels(int threads, const DropoutMask& mask, const DropRule& rule, const Shape& shape,
+                   const T* in, T* out) {
+  const std::int64_t rows = shape[0], pixels = shape[1] * shape[2], channels = shape[3];
+  const std::int64_t groups = ceil_div(channels, random_group_words);
+  parallel_for(threads, rows * groups, [&](std::int64_t index) {
+    const std::int64_t row = index / groups, first = index % groups * random_group_words;
+    std::uint32_t words[random_group_words];
+    random_words(mask.key, mask.first_slot + static_cast<std::uint32_t>(row),
+                 static_cast<std::uint32_t>(first / 4), words);
+    const auto count = static_cast<int>(std::min<std::int64_t>(random_group_words, channels - first));
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      const std::int64_t at = (row * pixels + p) * channels + first;
+#pragma omp simd
+      for (int c = 0; c < count; ++c) out[at + c] = from_float<T>(rule(words[c], to_float(in[at + c])));
+    }
+  });
+}
+
 }  // namespace
 
 void CpuBackend::dropout(const DropoutMask& mask, ConstView x, View y) {
@@ -52,21 +71,9 @@ void CpuBackend::dropout_channels(const DropoutMask& mask, ConstView x, View y) 
   constexpr auto name = "dropout_channels";
   check_dropout_channels(name, x, y);
   const DropRule rule = drop_rule(name, mask);
-  const std::int64_t rows = x.shape[0], pixels = x.shape[1] * x.shape[2], channels = x.shape[3];
-  const std::int64_t groups = ceil_div(channels, random_group_words);
-  const float* in = x.as<float>();
-  float* out = y.as<float>();
-  parallel_for(threads(), rows * groups, [&](std::int64_t index) {
-    const std::int64_t row = index / groups, first = index % groups * random_group_words;
-    std::uint32_t words[random_group_words];
-    random_words(mask.key, mask.first_slot + static_cast<std::uint32_t>(row),
-                 static_cast<std::uint32_t>(first / 4), words);
-    const auto count = static_cast<int>(std::min<std::int64_t>(random_group_words, channels - first));
-    for (std::int64_t p = 0; p < pixels; ++p) {
-      const std::int64_t at = (row * pixels + p) * channels + first;
-#pragma omp simd
-      for (int c = 0; c < count; ++c) out[at + c] = rule(words[c], in[at + c]);
-    }
+  with_element_type(name, "x", x, [&](auto type) {
+    using T = decltype(type);
+    drop_channels(threads(), mask, rule, x.shape, x.as<T>(), y.as<T>());
   });
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <dnnl.hpp>
 
+#include "core/dtype.h"
 #include "core/error.h"
 
 namespace motley::onednn {
@@ -54,6 +55,11 @@ inline void check(const char* operation, dnnl_status_t status) {
 
 inline dnnl::memory bind(const Desc& desc, const void* data) {
   return {desc, engine(), const_cast<void*>(data)};  // oneDNN has no memory objects for constant data
+}
+
+// Of float32 and bfloat16, the types that this backend multiplies.
+inline dnnl::memory::data_type data_type(DType type) {
+  return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
 inline Desc desc_f32(const dnnl::memory::dims& dims, Tag tag) {
@@ -117,7 +123,9 @@ inline auto backward_data_descriptor(const Convolution& c, const dnnl::primitive
 inline auto backward_weights_descriptor(const Convolution& c, const dnnl::primitive_attr& attr) {
   using Op = dnnl::convolution_backward_weights;
   constexpr auto direct = dnnl::algorithm::convolution_direct;
-  const auto hint = forward_descriptor(c, attr);
+  Convolution forward = c;  // the gradient may be wider than the weights
+  forward.weights = Desc(dims_of(c.weights), type_of(c.src), Tag::any);
+  const auto hint = forward_descriptor(forward, attr);
 #if DNNL_VERSION_MAJOR >= 3
   return Op::primitive_desc(engine(), direct, c.src, c.weights, c.bias, c.dst, c.strides, c.padding,
                             c.padding, hint, attr);

@@ -18,10 +18,6 @@ struct Prepared : PreparedPrimitive {
   Desc a, b, bias, c, scratchpad;
 };
 
-dnnl::memory::data_type type_of(DType type) {
-  return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-}
-
 template <class Descriptor, class Primitive>
 void set(Prepared& made, const Descriptor& descriptor, const Primitive& primitive) {
   made.primitive = primitive;
@@ -30,9 +26,9 @@ void set(Prepared& made, const Descriptor& descriptor, const Primitive& primitiv
 
 std::unique_ptr<Prepared> prepare_matmul(const Product& p, bool bias) {
   auto made = std::make_unique<Prepared>();
-  made->a = Desc({p.m, p.k}, type_of(p.in), p.transpose_a ? Tag::ba : Tag::ab);
-  made->b = Desc({p.k, p.n}, type_of(p.in), p.transpose_b ? Tag::ba : Tag::ab);
-  made->c = Desc({p.m, p.n}, type_of(p.out), Tag::ab);
+  made->a = Desc({p.m, p.k}, onednn::data_type(p.in), p.transpose_a ? Tag::ba : Tag::ab);
+  made->b = Desc({p.k, p.n}, onednn::data_type(p.in), p.transpose_b ? Tag::ba : Tag::ab);
+  made->c = Desc({p.m, p.n}, onednn::data_type(p.out), Tag::ab);
   if (bias) made->bias = onednn::desc_f32({1, p.n}, Tag::ab);
   dnnl::primitive_attr attr = onednn::attributes();
   if (p.accumulate) {
@@ -49,9 +45,9 @@ std::unique_ptr<Prepared> prepare_matmul(const Product& p, bool bias) {
 std::unique_ptr<Prepared> prepare_weight_gradient(const Product& p) {
   auto made = std::make_unique<Prepared>();
   made->a_is = DNNL_ARG_DIFF_DST, made->b_is = DNNL_ARG_SRC, made->c_is = DNNL_ARG_DIFF_WEIGHTS;
-  made->a = Desc({p.k, p.m}, type_of(p.in), Tag::ab);
-  made->b = Desc({p.k, p.n}, type_of(p.in), Tag::ab);
-  made->c = Desc({p.m, p.n}, type_of(p.out), Tag::ab);
+  made->a = Desc({p.k, p.m}, onednn::data_type(p.in), Tag::ab);
+  made->b = Desc({p.k, p.n}, onednn::data_type(p.in), Tag::ab);
+  made->c = Desc({p.m, p.n}, onednn::data_type(p.out), Tag::ab);
   const auto descriptor =
       onednn::inner_product_weights_descriptor(made->b, made->c, made->a, onednn::attributes());
   set(*made, descriptor, dnnl::inner_product_backward_weights(descriptor));
@@ -62,9 +58,9 @@ std::unique_ptr<Prepared> prepare_weight_gradient(const Product& p) {
 std::unique_ptr<Prepared> prepare_input_gradient(const Product& p) {
   auto made = std::make_unique<Prepared>();
   made->a_is = DNNL_ARG_DIFF_DST, made->b_is = DNNL_ARG_WEIGHTS, made->c_is = DNNL_ARG_DIFF_SRC;
-  made->a = Desc({p.m, p.k}, type_of(p.in), Tag::ab);
-  made->b = Desc({p.k, p.n}, type_of(p.in), Tag::ab);
-  made->c = Desc({p.m, p.n}, type_of(p.out), Tag::ab);
+  made->a = Desc({p.m, p.k}, onednn::data_type(p.in), Tag::ab);
+  made->b = Desc({p.k, p.n}, onednn::data_type(p.in), Tag::ab);
+  made->c = Desc({p.m, p.n}, onednn::data_type(p.out), Tag::ab);
   const auto descriptor =
       onednn::inner_product_data_descriptor(made->c, made->b, made->a, onednn::attributes());
   set(*made, descriptor, dnnl::inner_product_backward_data(descriptor));

@@ -55,6 +55,14 @@ struct Tanh {
   }
 };
 
+struct Sigmoid {
+  __device__ static float value(float x) { return 1.0f / (1.0f + expf(-x)); }
+  __device__ static float derivative(float x) {
+    const float e = expf(-fabsf(x));  // 1 - sigmoid would cancel
+    return e / ((1.0f + e) * (1.0f + e));
+  }
+};
+
 // For elementwise().
 template <class Function>
 struct Activate {
@@ -75,6 +83,8 @@ void with_activation(const char* operation, Activation activation, Body body) {
       return body(Swish{});
     case Activation::tanh:
       return body(Tanh{});
+    case Activation::sigmoid:
+      return body(Sigmoid{});
   }
   fail(ExitCode::internal, "{}: there is no activation {}", operation, static_cast<int>(activation));
 }

@@ -76,9 +76,10 @@ struct Descriptors {
 std::string text_of(const ConvolutionSizes& s) {
   const Conv2d& c = s.conv;
   return fmt::format(
-      "a {}x{} convolution of [{}, {}, {}, {}] to [{}, {}, {}, {}], stride {}x{}, padding {}x{}, {} groups",
-      c.kernel_h, c.kernel_w, s.n, s.h, s.w, s.in, s.n, s.out_h, s.out_w, s.out, c.stride_h, c.stride_w,
-      c.pad_h, c.pad_w, c.groups);
+      "a {}x{} convolution of [{}, {}, {}, {}] to [{}, {}, {}, {}], {}, stride {}x{}, padding {}x{}, {} "
+      "groups",
+      c.kernel_h, c.kernel_w, s.n, s.h, s.w, s.in, s.n, s.out_h, s.out_w, s.out, name_of(s.type), c.stride_h,
+      c.stride_w, c.pad_h, c.pad_w, c.groups);
 }
 
 // cuDNN takes int extents and tensors of less than 2^31 elements.
@@ -99,10 +100,25 @@ void require_size(const ConvolutionSizes& s) {
   }
 }
 
-void describe(const Descriptors& d, const ConvolutionSizes& s, bool channels_last) {
+cudnnDataType_t cudnn_type(DType type) {
+  switch (type) {
+    case DType::f32:
+      return CUDNN_DATA_FLOAT;
+    case DType::f16:
+      return CUDNN_DATA_HALF;
+    case DType::bf16:
+      return CUDNN_DATA_BFLOAT16;
+    default:
+      fail(ExitCode::internal, "a convolution of {}, but float32, float16 or bfloat16 belongs there",
+           name_of(type));
+  }
+}
+
+// All tensors have the type `computed`.
+void describe(const Descriptors& d, const ConvolutionSizes& s, DType computed, bool channels_last) {
   const Conv2d& c = s.conv;
   const cudnnTensorFormat_t format = channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
-  constexpr cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  const cudnnDataType_t type = cudnn_type(computed);
   MOTLEY_CUDNN(
       cudnnSetTensor4dDescriptor(d.x, format, type, narrow(s.n), narrow(s.in), narrow(s.h), narrow(s.w)));
   MOTLEY_CUDNN(cudnnSetTensor4dDescriptor(d.y, format, type, narrow(s.n), narrow(s.out), narrow(s.out_h),
@@ -113,8 +129,10 @@ void describe(const Descriptors& d, const ConvolutionSizes& s, bool channels_las
                                                narrow(c.stride_w), 1, 1, CUDNN_CROSS_CORRELATION,
                                                CUDNN_DATA_FLOAT));
   MOTLEY_CUDNN(cudnnSetConvolutionGroupCount(d.conv, narrow(c.groups)));
-  // No TF32: it has the range of float32, but 10 bits of its 23.
-  MOTLEY_CUDNN(cudnnSetConvolutionMathType(d.conv, CUDNN_FMA_MATH));
+  // Tensor cores for the half types, which they multiply exactly. No TF32: it has the range of float32, but 10
+  // bits of its 23.
+  MOTLEY_CUDNN(
+      cudnnSetConvolutionMathType(d.conv, computed == DType::f32 ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH));
 }
 
 enum Operand : std::size_t { x_operand, weight_operand, y_operand };
@@ -210,8 +228,8 @@ struct BackwardWeights {
 
 PrimitiveKey key_of(std::int64_t operation, const ConvolutionSizes& s) {
   const Conv2d& c = s.conv;
-  return {operation,  s.n,        s.h,        s.w,     s.in,    s.out,   c.kernel_h,
-          c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.groups};
+  return {operation,  s.n,        s.h,        s.w,     s.in,    s.out,    c.kernel_h,
+          c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w, c.groups, static_cast<std::int64_t>(s.type)};
 }
 
 std::size_t round_up(std::size_t bytes) {
@@ -235,17 +253,21 @@ struct Convolutions::Plan : PreparedPrimitive {
   std::vector<Candidate> candidates;
   cudnnStatus_t last_answer = CUDNN_STATUS_NOT_SUPPORTED;  // why there is none, if there is none
 
-  // Channels-last, channels-first, and both again with algorithms that do not give the same bits twice.
-  static constexpr int deterministic_stages = 2, stages = 4;
+  // Channels-last and channels-first, both on float32 copies, and all again with algorithms that do not give the
+  // same bits twice.
+  static constexpr int deterministic_stages = 4, stages = 8;
   bool channels_last() const { return stage % 2 == 0; }
+  static bool widened(int stage) { return stage / 2 % 2 == 1; }
   bool deterministic() const { return stage < deterministic_stages; }
+  DType computed(DType type) const { return widened(stage) ? DType::f32 : type; }
 };
 
 // In the backend's layout.
 struct Convolutions::Tensors {
-  const float* x;
-  const float* weight;
-  const float* y;
+  const void* x;
+  const void* weight;
+  const void* y;
+  DType weight_type;
 };
 
 Convolutions::~Convolutions() {
@@ -263,7 +285,7 @@ cudnnHandle_t Convolutions::handle() {
 // The candidates of the plan's stage.
 template <class Operation>
 void Convolutions::find_algorithms(Plan& plan, const ConvolutionSizes& sizes) {
-  describe(plan.descriptors, sizes, plan.channels_last());
+  describe(plan.descriptors, sizes, plan.computed(sizes.type), plan.channels_last());
   typename Operation::Performance found[Operation::algorithms];
   int count = 0;
   const cudnnStatus_t status = Operation::rank(handle(), plan.descriptors, &count, found);
@@ -296,36 +318,54 @@ bool Convolutions::take_smaller_workspace(Plan& plan) const {
   return false;
 }
 
-// Runs the plan's first candidate. Tensors whose layout is not the plan's, or whose address is not a multiple
-// of 16 bytes, which cuDNN's kernels expect, go through working memory: [copies | workspace].
+// Goes on to the next stage that makes a difference for the type and that this device has. False when there is
+// none.
+bool Convolutions::next_stage(Plan& plan, DType type) const {
+  const int stages = backend_.deterministic() ? Plan::deterministic_stages : Plan::stages;
+  const bool multiplies = type != DType::bf16 || backend_.capability() >= 80;
+  for (int stage = plan.stage + 1; stage < stages; ++stage) {
+    if (Plan::widened(stage) ? type == DType::f32 : !multiplies) continue;
+    plan.stage = stage;
+    return true;
+  }
+  return false;
+}
+
+// Runs the plan's first candidate. Tensors whose layout or type is not the plan's, or whose address is not a
+// multiple of 16 bytes, which cuDNN's kernels expect, go through working memory: [copies | workspace].
 template <class Operation>
 cudnnStatus_t Convolutions::attempt(const Plan& plan, const ConvolutionSizes& s, const Tensors& tensors,
                                     bool accumulate) {
   struct Tensor {
-    float* data;
+    void* data;
+    DType type;
     Matrices shape;  // in the backend's layout; the other one is its transposition
     bool transposed;
-    float* copy = nullptr;
-    std::size_t bytes() const { return static_cast<std::size_t>(shape.elements()) * sizeof(float); }
+    void* copy = nullptr;
   };
-  const auto tensor = [](const float* data, const Matrices& shape, bool other_layout) {
+  const DType computed = plan.computed(s.type);
+  const auto tensor = [](const void* data, DType type, const Matrices& shape, bool other_layout) {
     const bool transposed = other_layout && shape.rows > 1 && shape.columns > 1;
-    Tensor t{const_cast<float*>(data), shape, transposed};
+    Tensor t{const_cast<void*>(data), type, shape, transposed};
     if (!transposed) t.shape = {1, 1, shape.elements()};  // a plain copy
     return t;
   };
   const bool first = !plan.channels_last();
   std::array<Tensor, 3> all{
-      tensor(tensors.x, {s.n, s.h * s.w, s.in}, first),
-      tensor(tensors.weight, {s.out, s.in / s.conv.groups, s.conv.kernel_h * s.conv.kernel_w}, !first),
-      tensor(tensors.y, {s.n, s.out_h * s.out_w, s.out}, first),
+      tensor(tensors.x, s.type, {s.n, s.h * s.w, s.in}, first),
+      tensor(tensors.weight, tensors.weight_type,
+             {s.out, s.in / s.conv.groups, s.conv.kernel_h * s.conv.kernel_w}, !first),
+      tensor(tensors.y, s.type, {s.n, s.out_h * s.out_w, s.out}, first),
   };
-  const auto copied = [](const Tensor& t) {
-    return t.transposed || reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0;
+  const auto copied = [&](const Tensor& t) {
+    return t.transposed || t.type != computed || reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0;
+  };
+  const auto copy_bytes = [&](const Tensor& t) {
+    return copied(t) ? round_up(static_cast<std::size_t>(t.shape.elements()) * size_of(computed)) : 0;
   };
 
   std::size_t copies_bytes = 0;
-  for (const Tensor& t : all) copies_bytes += copied(t) ? round_up(t.bytes()) : 0;
+  for (const Tensor& t : all) copies_bytes += copy_bytes(t);
   const auto& [algorithm, workspace_bytes] = plan.candidates.front();
   std::byte* work = backend_.scratch(copies_bytes + workspace_bytes);
 
@@ -334,10 +374,11 @@ cudnnStatus_t Convolutions::attempt(const Plan& plan, const ConvolutionSizes& s,
     Tensor& t = all[i];
     pointers.at[i] = t.data;
     if (!copied(t)) continue;
-    t.copy = reinterpret_cast<float*>(work);
+    t.copy = work;
     pointers.at[i] = t.copy;
-    work += round_up(t.bytes());
-    if (i != Operation::output) transpose(Operation::name, backend_, t.shape, t.data, t.copy);
+    work += copy_bytes(t);
+    if (i != Operation::output)
+      transpose(Operation::name, backend_, t.shape, t.type, t.data, computed, t.copy);
   }
 
   const Tensor& output = all[Operation::output];
@@ -349,7 +390,7 @@ cudnnStatus_t Convolutions::attempt(const Plan& plan, const ConvolutionSizes& s,
                      pointers, workspace, beta);
   if (status == CUDNN_STATUS_SUCCESS && add_afterwards) {
     const Matrices other{output.shape.count, output.shape.columns, output.shape.rows};
-    transpose(Operation::name, backend_, other, output.copy, output.data, accumulate);
+    transpose(Operation::name, backend_, other, computed, output.copy, output.type, output.data, accumulate);
   }
   return status;
 }
@@ -360,15 +401,13 @@ void Convolutions::execute(const ConvolutionSizes& sizes, const Tensors& tensors
     require_size(sizes);
     return std::make_unique<Plan>();
   });
-  const int stages = backend_.deterministic() ? Plan::deterministic_stages : Plan::stages;
   for (;;) {
     while (plan.candidates.empty()) {
-      if (plan.stage + 1 >= stages) {
+      if (!next_stage(plan, sizes.type)) {
         fail(ExitCode::device, "cuDNN has no {}algorithm on {} for {} of {}: {}",
              backend_.deterministic() ? "deterministic " : "", device_text(), Operation::name, text_of(sizes),
              cudnnGetErrorString(plan.last_answer));
       }
-      ++plan.stage;
       find_algorithms<Operation>(plan, sizes);
     }
     try {
@@ -384,18 +423,18 @@ void Convolutions::execute(const ConvolutionSizes& sizes, const Tensors& tensors
   }
 }
 
-void Convolutions::forward(const ConvolutionSizes& sizes, const float* x, const float* weight, float* y) {
-  execute<Forward>(sizes, {x, weight, y}, false);
+void Convolutions::forward(const ConvolutionSizes& sizes, const void* x, const void* weight, void* y) {
+  execute<Forward>(sizes, {x, weight, y, sizes.type}, false);
 }
 
-void Convolutions::backward_data(const ConvolutionSizes& sizes, const float* dy, const float* weight,
-                                 float* dx) {
-  execute<BackwardData>(sizes, {dx, weight, dy}, false);
+void Convolutions::backward_data(const ConvolutionSizes& sizes, const void* dy, const void* weight,
+                                 void* dx) {
+  execute<BackwardData>(sizes, {dx, weight, dy, sizes.type}, false);
 }
 
-void Convolutions::backward_weights(const ConvolutionSizes& sizes, const float* x, const float* dy,
+void Convolutions::backward_weights(const ConvolutionSizes& sizes, const void* x, const void* dy,
                                     float* dweight, bool accumulate) {
-  execute<BackwardWeights>(sizes, {x, dweight, dy}, accumulate);
+  execute<BackwardWeights>(sizes, {x, dweight, dy, DType::f32}, accumulate);
 }
 
 }  // namespace motley::cuda

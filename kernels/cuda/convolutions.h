@@ -8,7 +8,10 @@
 // other, and never with the option.
 //
 // cuDNN is asked for channels-last first; where it has nothing for that, tensors go through channels-first
-// copies.
+// copies. All tensors of one of its convolutions have one type (its configurations PSEUDO_HALF_CONFIG,
+// PSEUDO_BFLOAT16_CONFIG and FLOAT_CONFIG, all with float32 sums): the gradient of weights comes in the type of
+// the activations, and is converted. Where it has nothing for a half type, as for bfloat16 before compute
+// capability 8.0, tensors go through float32 copies.
 #pragma once
 
 #include <cudnn.h>
@@ -30,9 +33,10 @@ class Convolutions {
   Convolutions(const Convolutions&) = delete;
   Convolutions& operator=(const Convolutions&) = delete;
 
-  void forward(const ConvolutionSizes& sizes, const float* x, const float* weight, float* y);
-  void backward_data(const ConvolutionSizes& sizes, const float* dy, const float* weight, float* dx);
-  void backward_weights(const ConvolutionSizes& sizes, const float* x, const float* dy, float* dweight,
+  // x, weight and y of the type sizes.type, and so their gradients, but that of the weights.
+  void forward(const ConvolutionSizes& sizes, const void* x, const void* weight, void* y);
+  void backward_data(const ConvolutionSizes& sizes, const void* dy, const void* weight, void* dx);
+  void backward_weights(const ConvolutionSizes& sizes, const void* x, const void* dy, float* dweight,
                         bool accumulate);
 
  private:
@@ -49,6 +53,7 @@ class Convolutions {
   cudnnStatus_t attempt(const Plan& plan, const ConvolutionSizes& sizes, const Tensors& tensors,
                         bool accumulate);
   bool take_smaller_workspace(Plan& plan) const;
+  bool next_stage(Plan& plan, DType type) const;
 
   CudaBackend& backend_;
   cudnnHandle_t handle_ = nullptr;

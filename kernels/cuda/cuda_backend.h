@@ -68,6 +68,14 @@ class CudaBackend final : public Backend {
                                bool accumulate) override;
   void max_pool2d_forward(const Pool2d& pool, ConstView x, View y, View argmax) override;
   void max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) override;
+  void avg_pool2d_forward(const Pool2d& pool, ConstView x, View y) override;
+  void avg_pool2d_backward(const Pool2d& pool, ConstView dy, View dx) override;
+
+  void copy_channels(ConstView x, std::int64_t from, View y, std::int64_t to, std::int64_t count,
+                     bool accumulate) override;
+  void channel_shuffle(std::int64_t groups, ConstView x, View y) override;
+  void scale_channels_forward(ConstView x, ConstView s, View y) override;
+  void scale_channels_backward(ConstView x, ConstView s, ConstView dy, View dx, View ds) override;
 
   void batch_norm_sums(ConstView x, View sums) override;
   void batch_norm_statistics(ConstView sums, double count, double eps, double momentum, View mean, View rstd,
@@ -84,6 +92,9 @@ class CudaBackend final : public Backend {
 
   void relu_forward(ConstView x, View y) override;
   void relu_backward(ConstView y, ConstView dy, View dx) override;
+  void activation_forward(Activation activation, ConstView x, View y) override;
+  void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) override;
+  void add(ConstView a, ConstView b, Activation activation, View y) override;
   void dropout(const DropoutMask& mask, ConstView x, View y) override;
   void dropout_channels(const DropoutMask& mask, ConstView x, View y) override;
   void nhwc_to_nchw(ConstView x, View y) override;
@@ -93,7 +104,6 @@ class CudaBackend final : public Backend {
                       View preactivation) override;
   void linear_backward_data(ConstView dy, ConstView weight, View dx, bool accumulate) override;
   void linear_backward_weights(ConstView x, ConstView dy, View dweight, View dbias, bool accumulate) override;
-  void activation_backward(Activation activation, ConstView preactivation, ConstView dy, View dx) override;
 
   void embedding_forward(ConstView word, ConstView position, ConstView type, ConstView ids, ConstView types,
                          View y) override;

@@ -37,9 +37,9 @@ __global__ void dropout_kernel(Dropout dropout, std::int64_t rows, std::int64_t 
 
 // A thread has the mask of its channels at hand and goes over pixels with it. Blocks: groups of `width`
 // channels in x, pixels in y; grid: pixels in x, samples in y.
-template <int width>
+template <class T, int width>
 __global__ void dropout_channels_kernel(Dropout dropout, std::int64_t samples, std::int64_t pixels,
-                                        std::int64_t channels, const float* x, float* y) {
+                                        std::int64_t channels, const T* x, T* y) {
   for (std::int64_t sample = blockIdx.y; sample < samples; sample += gridDim.y) {
     for (std::int64_t group = threadIdx.x; group < channels / width; group += blockDim.x) {
       float factor[width];
@@ -87,14 +87,19 @@ void CudaBackend::dropout_channels(const DropoutMask& mask, ConstView x, View y)
   const Dropout drop = dropout_of(name, mask);
   if (x.elements() == 0) return;
   const std::int64_t samples = x.shape[0], pixels = x.shape[1] * x.shape[2], channels = x.shape[3];
-  const bool whole = rows_fit<4>(channels, x.as<float>(), y.as<float>());
-  const std::int64_t across = std::min(row_threads, channels / (whole ? 4 : 1)), down = row_threads / across;
-  const std::int64_t in_y = std::min(samples, most_in_y);
-  // A thread should meet a few pixels for each mask that it makes.
-  const std::int64_t in_x = std::min(ceil_div(pixels, 4 * down), 8 * std::int64_t{multiprocessors()});
-  launch(name, whole ? dropout_channels_kernel<4> : dropout_channels_kernel<1>,
-         {extents(in_x, in_y), extents(across, down)}, stream(), drop, samples, pixels, channels,
-         x.as<float>(), y.as<float>());
+  with_element_type(name, "x", x.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int wide = widest_pack<T>;
+    const bool whole = rows_fit<wide>(channels, x.as<T>(), y.as<T>());
+    const std::int64_t across = std::min(row_threads, channels / (whole ? wide : 1)),
+                       down = row_threads / across;
+    const std::int64_t in_y = std::min(samples, most_in_y);
+    // A thread should meet a few pixels for each mask that it makes.
+    const std::int64_t in_x = std::min(ceil_div(pixels, 4 * down), 8 * std::int64_t{multiprocessors()});
+    launch(name, whole ? dropout_channels_kernel<T, wide> : dropout_channels_kernel<T, 1>,
+           {extents(in_x, in_y), extents(across, down)}, stream(), drop, samples, pixels, channels, x.as<T>(),
+           y.as<T>());
+  });
 }
 
 }  // namespace motley

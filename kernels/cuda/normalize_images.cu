@@ -1,7 +1,8 @@
-// Bytes of images to float32, normalised per channel: one pass.
+// Bytes of images to floating-point numbers, normalised per channel: one pass.
 #include <vector>
 
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/operation_checks.h"
 
 namespace motley {
@@ -10,22 +11,22 @@ namespace {
 using namespace cuda;
 
 // `moments` is the mean of each channel, then the deviation of each.
-template <int width>
+template <class T, int width>
 __global__ void normalize_kernel(std::int64_t elements, int channels, const float* moments,
-                                 const std::uint8_t* x, float* y) {
+                                 const std::uint8_t* x, T* y) {
   // The channel of what the thread comes to next follows from where it is, without a division.
   const int step = static_cast<int>(global_threads() * width % channels);
   int channel = static_cast<int>(global_thread() * width % channels);
   for (std::int64_t first = global_thread() * width; first < elements; first += global_threads() * width) {
     const Pack<std::uint8_t, width> in = load<width>(x + first);
-    Pack<float, width> out;
+    float out[width];
     int c = channel;
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-      out.at[i] = (static_cast<float>(in.at[i]) / 255.0f - moments[c]) / moments[channels + c];
+      out[i] = (static_cast<float>(in.at[i]) / 255.0f - moments[c]) / moments[channels + c];
       if (++c == channels) c = 0;
     }
-    store<width>(y + first, out);
+    store_floats(y + first, out);
     channel += step;
     if (channel >= channels) channel -= channels;
   }
@@ -46,11 +47,14 @@ void CudaBackend::normalize_images(ConstView x, std::span<const float> host_mean
   moments.insert(moments.end(), host_deviation.begin(), host_deviation.end());
   auto* const on_device = scratch<float>(2 * channels);
   copy_to_device(on_device, moments.data(), moments.size() * sizeof(float));
-  constexpr int wide = 4;
-  const bool whole = rows_fit<wide>(x.elements(), x.as<std::uint8_t>(), y.as<float>());
-  launch(name, whole ? normalize_kernel<wide> : normalize_kernel<1>,
-         grid_for(*this, x.elements() / (whole ? wide : 1)), stream(), x.elements(),
-         static_cast<int>(channels), on_device, x.as<std::uint8_t>(), y.as<float>());
+  with_element_type(name, "y", y.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int wide = widest_pack<T>;
+    const bool whole = rows_fit<wide>(x.elements(), x.as<std::uint8_t>(), y.as<T>());
+    launch(name, whole ? normalize_kernel<T, wide> : normalize_kernel<T, 1>,
+           grid_for(*this, x.elements() / (whole ? wide : 1)), stream(), x.elements(),
+           static_cast<int>(channels), on_device, x.as<std::uint8_t>(), y.as<T>());
+  });
 }
 
 }  // namespace motley

@@ -1,5 +1,6 @@
-// kernels_bench [THREADS [ROUNDS [PART]]]: the operations of the MNIST network's training step, of a BERT layer, and of
-// batch normalisation on the CPU, one line of JSON each. PART is one of mnist, bert and batch_norm.
+// kernels_bench [THREADS [ROUNDS [PART]]]: the operations of the MNIST network's training step, of larger image
+// networks, of a BERT layer, and of batch normalisation on the CPU, one line of JSON each. PART is one of mnist, images,
+// bert and batch_norm.
 //
 //   ms        best time of one call over all rounds
 //   gflops    multiplications and additions of the definition / time
@@ -275,8 +276,8 @@ int main(int argc, char** argv) {
   const auto backend = make_cpu_backend(threads), reference = make_cpu_backend(1);
   const Settings settings{*backend, *reference, argc > 2 ? std::atoi(argv[2]) : 20};
   const std::string part = argc > 3 ? argv[3] : "";
-  if (argc > 3 && part != "mnist" && part != "bert" && part != "batch_norm") {
-    fmt::print(stderr, "kernels_bench: there is no part {}: mnist, bert or batch_norm belongs there\n", part);
+  if (argc > 3 && part != "mnist" && part != "images" && part != "bert" && part != "batch_norm") {
+    fmt::print(stderr, "kernels_bench: there is no part {}: mnist, images, bert or batch_norm belongs there\n", part);
     return 2;
   }
   const auto wants = [&](const char* name) { return part.empty() || part == name; };
@@ -286,6 +287,7 @@ int main(int argc, char** argv) {
       for (const Case& c : cases) run_case(c, settings, batch, bounds);
     }
   }
+  if (wants("images")) bench_images(settings, bounds);
   if (wants("bert")) bench_transformer(settings, bounds);
   if (wants("batch_norm")) bench_batch_norm(settings, bounds);
 }

@@ -1,9 +1,10 @@
 // The calls of cuDNN that the program makes, as the cuDNN API reference describes them: convolutions of
-// float32 tensors, channels-first and channels-last.
+// float32, float16 and bfloat16 tensors with sums in float32, channels-first and channels-last.
 //
 // Several algorithms that differ in memory and determinism are offered for each operation. Those that are not
 // deterministic add in an order that is drawn anew in each call, in float32. MOTLEY_SIM_CUDNN_NHWC = 0 knows
 // no algorithm for channels-last; "run" knows some, and refuses them when they are to run.
+// MOTLEY_SIM_CUDNN_HALF = 0 knows none for the half types; bfloat16 has none before compute capability 8.0.
 #include <cudnn.h>
 
 #include "cudart.h"
@@ -43,7 +44,8 @@ cudnnStatus_t set(cudnnTensorStruct* t, cudnnDataType_t type, cudnnTensorFormat_
                   int w) {
   if (n <= 0 || c <= 0 || h <= 0 || w <= 0) return CUDNN_STATUS_BAD_PARAM;
   if (format != CUDNN_TENSOR_NCHW && format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_BAD_PARAM;
-  if (type != CUDNN_DATA_FLOAT) throw Violation("only float32 tensors are simulated");
+  if (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_HALF && type != CUDNN_DATA_BFLOAT16)
+    throw Violation("only float32, float16 and bfloat16 tensors are simulated");
   if (std::int64_t{n} * c * h * w > INT32_MAX) return CUDNN_STATUS_NOT_SUPPORTED;
   static_cast<cudnnTensorStruct&>(*t) = {true, type, format, n, c, h, w};
   if (format == CUDNN_TENSOR_NCHW) {

@@ -1,5 +1,8 @@
 #include "cudnn_convolution.h"
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "blas.h"
 #include "convolutions_run.h"
 #include "device.h"
 #include "simt.h"
@@ -73,13 +77,20 @@ std::string_view channels_last_mode() {
   return text == nullptr ? "1" : text;
 }
 
+bool type_supported(const Convolution& c) {
+  if (c.x.type == CUDNN_DATA_FLOAT) return true;
+  const char* const half = std::getenv("MOTLEY_SIM_CUDNN_HALF");
+  if (half != nullptr && std::string_view(half) == "0") return false;
+  return c.x.type != CUDNN_DATA_BFLOAT16 || device_multiplies(CUDA_R_16BF);
+}
+
 cudnnStatus_t supports(const Algorithm& a, const Convolution& c) {
   const bool layout = !c.channels_last() || (a.channels_last && channels_last_mode() != "0");
   const bool groups = c.conv.groups == 1 || a.groups;
   const bool filter =
       a.filters == any || (a.filters == up_to_8 && c.w.h <= 8) ||
       (a.filters == only_3x3 && c.w.h == 3 && c.w.w == 3 && c.conv.stride_h == 1 && c.conv.stride_w == 1);
-  return layout && groups && filter ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+  return layout && groups && filter && type_supported(c) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
 // What the estimate does not know: an algorithm that is refused only when it is to run.
@@ -113,8 +124,36 @@ struct Scaling {
   float alpha, beta;
 };
 
-std::vector<float> rounded(const float* values, const cudnnTensorStruct& shape, bool to_tf32) {
-  std::vector<float> result(values, values + shape.bytes() / sizeof(float));
+float load(cudnnDataType_t type, const void* from, std::size_t i) {
+  switch (type) {
+    case CUDNN_DATA_HALF:
+      return __half2float(static_cast<const __half*>(from)[i]);
+    case CUDNN_DATA_BFLOAT16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(from)[i]);
+    default:
+      return static_cast<const float*>(from)[i];
+  }
+}
+
+void store(cudnnDataType_t type, float value, void* to, std::size_t i) {
+  switch (type) {
+    case CUDNN_DATA_HALF:
+      static_cast<__half*>(to)[i] = __float2half_rn(value);
+      return;
+    case CUDNN_DATA_BFLOAT16:
+      static_cast<__nv_bfloat16*>(to)[i] = __float2bfloat16_rn(value);
+      return;
+    default:
+      static_cast<float*>(to)[i] = value;
+  }
+}
+
+// As the units that multiply see them. CUDNN_FMA_MATH and CUDNN_TENSOR_OP_MATH convert nothing; by the default,
+// float32 may become TF32.
+std::vector<float> rounded(const void* values, const cudnnTensorStruct& shape, cudnnMathType_t math) {
+  std::vector<float> result(shape.elements());
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] = load(shape.type, values, i);
+  const bool to_tf32 = shape.type == CUDNN_DATA_FLOAT && math != CUDNN_FMA_MATH;
   if (to_tf32) std::transform(result.begin(), result.end(), result.begin(), tf32);
   return result;
 }
@@ -136,13 +175,12 @@ Columns columns_of(const Convolution& c, int q) {
 
 // The sums are formed in Sum, over images and rows in random order if they are not deterministic.
 template <class Sum>
-void compute(const Convolution& c, const float* a_data, const cudnnTensorStruct& a_shape, const float* b_data,
-             const cudnnTensorStruct& b_shape, const cudnnTensorStruct& out_shape, float* out,
+void compute(const Convolution& c, const void* a_data, const cudnnTensorStruct& a_shape, const void* b_data,
+             const cudnnTensorStruct& b_shape, const cudnnTensorStruct& out_shape, void* out,
              const Scaling& s, bool in_order, std::uint64_t seed) {
   const int in_group = c.w.c, out_group = c.w.n / c.conv.groups;
-  const auto a = rounded(a_data, a_shape, c.conv.math != CUDNN_FMA_MATH),
-             b = rounded(b_data, b_shape, c.conv.math != CUDNN_FMA_MATH);
-  std::vector<Sum> sums(out_shape.bytes() / sizeof(float));
+  const auto a = rounded(a_data, a_shape, c.conv.math), b = rounded(b_data, b_shape, c.conv.math);
+  std::vector<Sum> sums(out_shape.elements());
   std::vector<int> rows(static_cast<std::size_t>(c.y.n) * static_cast<std::size_t>(c.y.h));
   std::iota(rows.begin(), rows.end(), 0);
   std::mt19937_64 random(seed);
@@ -177,7 +215,7 @@ void compute(const Convolution& c, const float* a_data, const cudnnTensorStruct&
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const auto value = s.alpha * static_cast<float>(sums[i]);
     // beta = 0: what was there is not read.
-    out[i] = s.beta == 0 ? value : value + s.beta * out[i];
+    store(out_shape.type, s.beta == 0 ? value : value + s.beta * load(out_shape.type, out, i), out, i);
   }
 }
 
@@ -194,6 +232,7 @@ Convolution convolution_of(const char* call, Operation operation, const cudnnTen
   if (!x->set || !w->set || !conv->set || !y->set) violate(call, "a descriptor was never set");
   if (x->format != y->format || x->format != w->format)
     violate(call, "x, y and the filter differ in their format");
+  if (x->type != y->type || x->type != w->type) violate(call, "x, y and the filter differ in their type");
   if (x->c != w->c * conv->groups) {
     violate(call, std::to_string(x->c) + " channels of x are not " + std::to_string(conv->groups) +
                       " groups of " + std::to_string(w->c));
@@ -251,14 +290,17 @@ cudnnStatus_t run(const char* call, cudnnHandle_t handle, const Convolution& c, 
     violate(call, "the output overlaps an input");
   const Scaling scaling{*static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
   const std::uint64_t seed = draw();
+  const char* const type = c.x.type == CUDNN_DATA_HALF       ? " f16"
+                           : c.x.type == CUDNN_DATA_BFLOAT16 ? " bf16"
+                                                             : "";
   convolutions_run().push_back(std::string(name_of(c.operation)) + " " + std::to_string(number) +
-                               (c.channels_last() ? " nhwc" : " nchw"));
+                               (c.channels_last() ? " nhwc" : " nchw") + type);
   enqueue(handle->stream, call, [=, a_shape = a_shape, b_shape = b_shape, out_shape = out_shape] {
     // Working memory is written before the inputs are read: it must be nobody else's.
     if (needed > 0) std::memset(work, 0xff, needed);
     const auto compute_as = [&](auto sum) {
-      compute<decltype(sum)>(c, static_cast<const float*>(a), a_shape, static_cast<const float*>(b), b_shape,
-                             out_shape, static_cast<float*>(out), scaling, algorithm.deterministic, seed);
+      compute<decltype(sum)>(c, a, a_shape, b, b_shape, out_shape, out, scaling, algorithm.deterministic,
+                             seed);
     };
     if (algorithm.deterministic) {
       compute_as(double{});

@@ -19,7 +19,8 @@ struct cudnnTensorStruct {
   cudnnTensorFormat_t format{};
   int n = 0, c = 0, h = 0, w = 0;
   std::int64_t stride_n = 0, stride_c = 0, stride_h = 0, stride_w = 0;
-  std::size_t bytes() const { return sizeof(float) * static_cast<std::size_t>(std::int64_t{n} * c * h * w); }
+  std::size_t elements() const { return static_cast<std::size_t>(std::int64_t{n} * c * h * w); }
+  std::size_t bytes() const { return (type == CUDNN_DATA_FLOAT ? 4 : 2) * elements(); }
 };
 
 // k takes the place of n.
@@ -46,7 +47,8 @@ struct Convolution {
   bool channels_last() const { return x.format == CUDNN_TENSOR_NHWC; }
 };
 
-// Checks that the descriptors fit each other.
+// Checks that the descriptors fit each other: also in their type, one of cuDNN's PSEUDO_HALF_CONFIG,
+// PSEUDO_BFLOAT16_CONFIG and FLOAT_CONFIG.
 Convolution convolution_of(const char* call, Operation operation, const cudnnTensorStruct* x,
                            const cudnnFilterStruct* w, const cudnnConvolutionStruct* conv,
                            const cudnnTensorStruct* y);

@@ -56,19 +56,24 @@ TEST_P(DropoutTest, is_rounded_once_in_every_type_and_wherever_views_begin) {
 }
 
 TEST_P(DropoutTest, whole_channels_are_dropped_by_slot_and_channel) {
-  for (const Shape& s : {Shape{3, 2, 2, 1}, Shape{4, 3, 5, 17}, Shape{2, 2, 3, 130}, Shape{3, 9, 7, 20},
-                         Shape{1, 2, 2, 1040}, Shape{1, 2, 1, 259}}) {
-    const Tensor x = random(s, 1), y = junk(s);
-    backend->dropout_channels({key, 7, 0.25}, x, y);
-    const auto xv = x.values(), got = y.values();
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const auto slot = static_cast<std::uint32_t>(7 + static_cast<std::int64_t>(i) / s.elements_from(1));
-      const auto channel = static_cast<std::uint32_t>(static_cast<std::int64_t>(i) % s[3]);
-      const bool dropped = random_u32(key, slot, channel) < drop_threshold(0.25);
-      ASSERT_EQ(got[i], dropped ? 0.0f : xv[i] * static_cast<float>(1 / 0.75));
+  for (const DType dtype : element_types(*backend)) {
+    for (const Shape& s : {Shape{3, 2, 2, 1}, Shape{4, 3, 5, 17}, Shape{2, 2, 3, 130}, Shape{3, 9, 7, 20},
+                           Shape{2, 3, 3, 24}, Shape{1, 2, 2, 1040}, Shape{1, 2, 1, 259}}) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + s.to_string());
+      const Tensor x = typed(dtype, random_values(s.elements(), 1), s), y = junk(s, dtype);
+      backend->dropout_channels({key, 7, 0.25}, x, y);
+      auto want = x.floats();
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const auto slot = static_cast<std::uint32_t>(7 + static_cast<std::int64_t>(i) / s.elements_from(1));
+        const auto channel = static_cast<std::uint32_t>(static_cast<std::int64_t>(i) % s[3]);
+        const bool dropped = random_u32(key, slot, channel) < drop_threshold(0.25);
+        want[i] = dropped ? 0.0f : want[i] * static_cast<float>(1 / 0.75);
+      }
+      const auto rounded = typed(dtype, want, s).floats();
+      EXPECT_EQ(y.floats(), rounded);
+      backend->dropout_channels({key, 7, 0.25}, x, x);
+      EXPECT_EQ(x.floats(), rounded) << "in place";
     }
-    backend->dropout_channels({key, 7, 0.25}, x, x);
-    EXPECT_EQ(x.values(), got) << "in place";
   }
 }
 

@@ -30,6 +30,13 @@ Shape out_shape(const PoolCase& c) {
           (c.w + 2 * c.pool.pad_w - c.pool.kernel_w) / c.pool.stride_w + 1, c.c};
 }
 
+std::vector<std::pair<PoolCase, DType>> cases_and_types(const Backend& backend) {
+  std::vector<std::pair<PoolCase, DType>> all;
+  for (const DType dtype : element_types(backend))
+    for (const PoolCase& c : cases) all.emplace_back(c, dtype);
+  return all;
+}
+
 class MaxPool2dTest : public BackendTest {
  protected:
   // One 2x2 window of one channel: {maximum, place}.
@@ -43,19 +50,20 @@ class MaxPool2dTest : public BackendTest {
 MOTLEY_ON_EVERY_BACKEND(MaxPool2dTest);
 
 TEST_P(MaxPool2dTest, gives_the_first_maximum_of_each_window_and_sends_the_gradient_there) {
-  for (const PoolCase& c : cases) {
+  for (const auto& [c, dtype] : cases_and_types(*backend)) {
     SCOPED_TRACE(c.what);
+    SCOPED_TRACE(name_of(dtype));
     // Few different values, so that windows have ties.
     std::vector<float> values = random_values(c.n * c.h * c.w * c.c, 1, -3, 3);
     for (float& value : values) value = std::round(value);
-    const Tensor x = tensor(values, {c.n, c.h, c.w, c.c}), y = junk(out_shape(c)),
-                 dy = random(out_shape(c), 2);
-    const Tensor place = zeros(out_shape(c), DType::u8), dx = junk(x.shape());
+    const Tensor x = typed(dtype, values, {c.n, c.h, c.w, c.c}), y = junk(out_shape(c), dtype),
+                 dy = typed(dtype, random_values(out_shape(c).elements(), 2), out_shape(c));
+    const Tensor place = zeros(out_shape(c), DType::u8), dx = junk(x.shape(), dtype);
     backend->max_pool2d_forward(c.pool, x, y, place);
     backend->max_pool2d_backward(c.pool, dy, place, dx);
 
     const Shape out = out_shape(c);
-    const auto got_y = y.values(), dy_values = dy.values();
+    const auto got_y = y.floats(), dy_values = dy.floats();
     const auto got_place = place.values<std::uint8_t>();
     std::vector<double> want_dx(values.size()), size(values.size());
     std::size_t o = 0;
@@ -79,7 +87,7 @@ TEST_P(MaxPool2dTest, gives_the_first_maximum_of_each_window_and_sends_the_gradi
             want_dx[from] += static_cast<double>(dy_values[o]);
             size[from] += std::abs(static_cast<double>(dy_values[o]));
           }
-    expect_close(dx.values(), want_dx, size);
+    expect_close(dx.floats(), want_dx, size, rounding(dtype));
   }
 }
 
@@ -91,27 +99,31 @@ TEST_P(MaxPool2dTest, is_the_same_at_addresses_that_are_not_a_multiple_of_16_byt
     const View v = t.view();
     return View{static_cast<std::byte*>(v.data) + size_of(v.dtype), v.dtype, shape};
   };
-  const auto x_values = random_values(in + 1, 1), dy_values = random_values(out + 1, 2);
-  const Tensor x(*backend, x_values, {in + 1}), dy(*backend, dy_values, {out + 1});
-  const Tensor y = junk({out + 1}), place = zeros({out + 1}, DType::u8), dx = junk({in + 1});
-  const Tensor whole_x(*backend, std::vector<float>(x_values.begin() + 1, x_values.end()), x_shape);
-  const Tensor whole_dy(*backend, std::vector<float>(dy_values.begin() + 1, dy_values.end()), y_shape);
-  const Tensor whole_y = junk(y_shape), whole_place = zeros(y_shape, DType::u8), whole_dx = junk(x_shape);
-  backend->max_pool2d_forward(pool, whole_x, whole_y, whole_place);
-  backend->max_pool2d_backward(pool, whole_dy, whole_place, whole_dx);
-  backend->max_pool2d_forward(pool, behind_first(x, x_shape), behind_first(y, y_shape),
-                              behind_first(place, y_shape));
-  backend->max_pool2d_backward(pool, behind_first(dy, y_shape), behind_first(place, y_shape),
-                               behind_first(dx, x_shape));
-  const auto rest = [](auto values) {
-    values.erase(values.begin());
-    return values;
-  };
-  EXPECT_EQ(rest(y.values()), whole_y.values());
-  EXPECT_EQ(rest(place.values<std::uint8_t>()), whole_place.values<std::uint8_t>());
-  EXPECT_EQ(rest(dx.values()), whole_dx.values());
-  EXPECT_EQ(y.values()[0], 12345.0f);
-  EXPECT_EQ(dx.values()[0], 12345.0f);
+  for (const DType dtype : element_types(*backend)) {
+    SCOPED_TRACE(name_of(dtype));
+    const auto x_values = random_values(in + 1, 1), dy_values = random_values(out + 1, 2);
+    const Tensor x = typed(dtype, x_values, {in + 1}), dy = typed(dtype, dy_values, {out + 1});
+    const Tensor y = junk({out + 1}, dtype), place = zeros({out + 1}, DType::u8), dx = junk({in + 1}, dtype);
+    const Tensor whole_x = typed(dtype, {x_values.begin() + 1, x_values.end()}, x_shape);
+    const Tensor whole_dy = typed(dtype, {dy_values.begin() + 1, dy_values.end()}, y_shape);
+    const Tensor whole_y = junk(y_shape, dtype), whole_place = zeros(y_shape, DType::u8),
+                 whole_dx = junk(x_shape, dtype);
+    backend->max_pool2d_forward(pool, whole_x, whole_y, whole_place);
+    backend->max_pool2d_backward(pool, whole_dy, whole_place, whole_dx);
+    backend->max_pool2d_forward(pool, behind_first(x, x_shape), behind_first(y, y_shape),
+                                behind_first(place, y_shape));
+    backend->max_pool2d_backward(pool, behind_first(dy, y_shape), behind_first(place, y_shape),
+                                 behind_first(dx, x_shape));
+    const auto rest = [](auto values) {
+      values.erase(values.begin());
+      return values;
+    };
+    EXPECT_EQ(rest(y.floats()), whole_y.floats());
+    EXPECT_EQ(rest(place.values<std::uint8_t>()), whole_place.values<std::uint8_t>());
+    EXPECT_EQ(rest(dx.floats()), whole_dx.floats());
+    EXPECT_EQ(y.floats()[0], junk({1}, dtype).floats()[0]);
+    EXPECT_EQ(dx.floats()[0], junk({1}, dtype).floats()[0]);
+  }
 }
 
 TEST_P(MaxPool2dTest, ties_infinities_and_nan_go_where_pytorch_puts_them) {

@@ -10,6 +10,7 @@
 #include "comm/agree.h"
 #include "comm/mpi.h"
 #include "core/log.h"
+#include "core/nearest_word.h"
 
 namespace motley::cli {
 namespace {

@@ -1,5 +1,5 @@
-// kernels_bench [THREADS [ROUNDS]]: the operations of the MNIST network's training step and of a BERT layer
-// on the CPU, one line of JSON each.
+// kernels_bench [THREADS [ROUNDS]]: the operations of the MNIST network's training step, of larger image networks
+// and of a BERT layer on the CPU, one line of JSON each.
 //
 //   ms        best time of one call over all rounds
 //   gflops    multiplications and additions of the definition / time
@@ -277,5 +277,6 @@ int main(int argc, char** argv) {
   for (const std::int64_t batch : {64, 256}) {
     for (const Case& c : cases) run_case(c, settings, batch, bounds);
   }
+  bench_images(settings, bounds);
   bench_transformer(settings, bounds);
 }

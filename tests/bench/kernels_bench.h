@@ -42,6 +42,7 @@ void measure(const Settings& settings, Bounds& bounds, const Operation& operatio
              const std::function<void()>& run, const View& result, const std::function<void()>& expected_run,
              const View& expected);
 
+void bench_images(const Settings& settings, Bounds& bounds);       // kernels_bench_images.cc
 void bench_transformer(const Settings& settings, Bounds& bounds);  // kernels_bench_transformer.cc
 
 }  // namespace motley::bench

@@ -14,6 +14,7 @@ struct Case {
 
 std::vector<Case> elementwise_cases();  // kernel_bench_elementwise.cc
 std::vector<Case> image_cases();        // kernel_bench_images.cc
+std::vector<Case> channel_cases();      // kernel_bench_channels.cc
 std::vector<Case> token_cases();        // kernel_bench_tokens.cc
 std::vector<Case> product_cases();      // kernel_bench_products.cc
 std::vector<Case> arena_cases();        // kernel_bench_arenas.cc

@@ -146,9 +146,9 @@ void cast(Bench& bench, DType type) {
 
 std::vector<Case> elementwise_cases() {
   return {{"dropout", dropout, true},
-          {"dropout_channels", dropout_channels},
-          {"relu_forward", relu_forward},
-          {"relu_backward", relu_backward},
+          {"dropout_channels", dropout_channels, true},
+          {"relu_forward", relu_forward, true},
+          {"relu_backward", relu_backward, true},
           {"activation_backward", activation_backward, true},
           {"cast", cast, true}};
 }

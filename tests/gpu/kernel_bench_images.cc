@@ -1,5 +1,5 @@
 // Operations of image networks, at the sizes of the mnist network: 28 x 28 images, 64 channels of 24 x 24 before the
-// pooling.
+// pooling. Convolutions: of ResNet-50, too, in the form for CIFAR.
 #include <algorithm>
 
 #include "kernel_bench.h"
@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::int64_t checked_rows = 2;
 
-void normalize_images(Bench& bench, DType) {
+void normalize_images(Bench& bench, DType type) {
   const Shape shape{bench.pick(131072, 8192, 3), 28, 28, 1};
-  const double bytes = 5 * static_cast<double>(shape.elements());
+  const double bytes = static_cast<double>(1 + size_of(type)) * static_cast<double>(shape.elements());
   const std::vector<float> mean{0.1307f}, deviation{0.3081f};
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(shape.elements()));
   for (std::size_t i = 0; i < pixels.size(); ++i)
@@ -22,10 +22,10 @@ void normalize_images(Bench& bench, DType) {
   Tensors tensors(bench.backend());
   const auto sets = make_sets(bench, bytes, [&] {
     const View x = tensors.values(pixels, shape);
-    return Set{x, tensors.poisoned(shape)};
+    return Set{x, tensors.poisoned(shape, type)};
   });
   bench.measure(
-      {"normalize_images", DType::f32, shape.to_string(), bytes},
+      {"normalize_images", type, shape.to_string(), bytes},
       [&](std::size_t i) {
         const Set& set = sets[i % sets.size()];
         bench.backend().normalize_images(set.x, mean, deviation, set.y);
@@ -49,23 +49,25 @@ struct PoolSizes {
   std::int64_t n;
   Shape input() const { return {n, 24, 24, 64}; }
   Shape output() const { return {n, 12, 12, 64}; }
-  double bytes() const {
-    return 4 * static_cast<double>(input().elements()) + 5 * static_cast<double>(output().elements());
+  double bytes(DType type) const {
+    const auto size = static_cast<double>(size_of(type));
+    return size * static_cast<double>(input().elements()) +
+           (size + 1) * static_cast<double>(output().elements());
   }
 };
 
-void max_pool2d_forward(Bench& bench, DType) {
+void max_pool2d_forward(Bench& bench, DType type) {
   const PoolSizes size(bench);
   struct Set {
     View x, y, argmax;
   };
   Tensors tensors(bench.backend());
-  const auto sets = make_sets(bench, size.bytes(), [&] {
-    const View x = tensors.random(size.input()), y = tensors.poisoned(size.output());
+  const auto sets = make_sets(bench, size.bytes(type), [&] {
+    const View x = tensors.random(size.input(), type), y = tensors.poisoned(size.output(), type);
     return Set{x, y, tensors.poisoned(size.output(), DType::u8)};
   });
   bench.measure(
-      {"max_pool2d_forward", DType::f32, size.input().to_string(), size.bytes()},
+      {"max_pool2d_forward", type, size.input().to_string(), size.bytes(type)},
       [&](std::size_t i) {
         const Set& set = sets[i % sets.size()];
         bench.backend().max_pool2d_forward({}, set.x, set.y, set.argmax);
@@ -87,7 +89,7 @@ void max_pool2d_forward(Bench& bench, DType) {
       });
 }
 
-void max_pool2d_backward(Bench& bench, DType) {
+void max_pool2d_backward(Bench& bench, DType type) {
   const PoolSizes size(bench);
   std::vector<std::uint8_t> places(static_cast<std::size_t>(size.output().elements()));
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::uint8_t>(i * 7919 / 16 % 4);
@@ -95,12 +97,12 @@ void max_pool2d_backward(Bench& bench, DType) {
     View dy, argmax, dx;
   };
   Tensors tensors(bench.backend());
-  const auto sets = make_sets(bench, size.bytes(), [&] {
-    const View dy = tensors.random(size.output()), argmax = tensors.values(places, size.output());
-    return Set{dy, argmax, tensors.poisoned(size.input())};
+  const auto sets = make_sets(bench, size.bytes(type), [&] {
+    const View dy = tensors.random(size.output(), type), argmax = tensors.values(places, size.output());
+    return Set{dy, argmax, tensors.poisoned(size.input(), type)};
   });
   bench.measure(
-      {"max_pool2d_backward", DType::f32, size.input().to_string(), size.bytes()},
+      {"max_pool2d_backward", type, size.input().to_string(), size.bytes(type)},
       [&](std::size_t i) {
         const Set& set = sets[i % sets.size()];
         bench.backend().max_pool2d_backward({}, set.dy, set.argmax, set.dx);
@@ -119,19 +121,19 @@ void max_pool2d_backward(Bench& bench, DType) {
       });
 }
 
-void measure_layout(Bench& bench, const char* name, const Shape& from, const Shape& to,
+void measure_layout(Bench& bench, const char* name, DType type, const Shape& from, const Shape& to,
                     const std::function<void(Backend& on, ConstView x, View y)>& run) {
-  const double bytes = 8 * static_cast<double>(from.elements());
+  const double bytes = 2 * static_cast<double>(size_of(type)) * static_cast<double>(from.elements());
   struct Set {
     View x, y;
   };
   Tensors tensors(bench.backend());
   const auto sets = make_sets(bench, bytes, [&] {
-    const View x = tensors.random(from);
-    return Set{x, tensors.poisoned(to)};
+    const View x = tensors.random(from, type);
+    return Set{x, tensors.poisoned(to, type)};
   });
   bench.measure(
-      {name, DType::f32, from.to_string(), bytes},
+      {name, type, from.to_string(), bytes},
       [&](std::size_t i) { run(bench.backend(), sets[i % sets.size()].x, sets[i % sets.size()].y); },
       [&] {
         RelativeError error;
@@ -145,55 +147,75 @@ void measure_layout(Bench& bench, const char* name, const Shape& from, const Sha
       });
 }
 
-void nhwc_to_nchw(Bench& bench, DType) {
+void nhwc_to_nchw(Bench& bench, DType type) {
   const std::int64_t n = bench.pick(2048, 256, 3);
-  measure_layout(bench, "nhwc_to_nchw", {n, 12, 12, 64}, {n, 64, 12, 12},
+  measure_layout(bench, "nhwc_to_nchw", type, {n, 12, 12, 64}, {n, 64, 12, 12},
                  [](Backend& on, ConstView x, View y) { on.nhwc_to_nchw(x, y); });
 }
 
-void nchw_to_nhwc(Bench& bench, DType) {
+void nchw_to_nhwc(Bench& bench, DType type) {
   const std::int64_t n = bench.pick(2048, 256, 3);
-  measure_layout(bench, "nchw_to_nhwc", {n, 64, 12, 12}, {n, 12, 12, 64},
+  measure_layout(bench, "nchw_to_nhwc", type, {n, 64, 12, 12}, {n, 12, 12, 64},
                  [](Backend& on, ConstView x, View y) { on.nchw_to_nhwc(x, y); });
 }
 
-// The network's second convolution: 3 x 3, 32 to 64 channels.
-struct ConvSizes {
-  explicit ConvSizes(const Bench& bench) : n(bench.pick(1024, 128, 2)) {}
-  Conv2d conv{3, 3, 1, 1, 0, 0, 1};
-  std::int64_t n;
-  Shape input() const { return {n, 26, 26, 32}; }
-  Shape output() const { return {n, 24, 24, 64}; }
-  Shape weight() const { return {64, 32, 3, 3}; }
-  double bytes() const {
-    return 4 * static_cast<double>(input().elements() + output().elements() + weight().elements());
+struct Convolution {
+  const char* what;
+  std::int64_t full, quick, tiny;  // samples
+  std::int64_t in, extent, out;    // channels and pixels along a side
+  Conv2d conv;
+
+  std::int64_t outputs() const { return (extent + 2 * conv.pad_h - conv.kernel_h) / conv.stride_h + 1; }
+  Shape input(std::int64_t n) const { return {n, extent, extent, in}; }
+  Shape output(std::int64_t n) const { return {n, outputs(), outputs(), out}; }
+  Shape weight() const { return {out, in / conv.groups, conv.kernel_h, conv.kernel_w}; }
+  double flop(std::int64_t n) const {
+    return 2 * static_cast<double>(output(n).elements()) * static_cast<double>(weight().elements_from(1));
   }
-  double flop() const { return 2 * static_cast<double>(output().elements()) * 9 * 32; }
 };
 
-// Its three products: of x, weight and y, `written` is the result of the other two.
+constexpr Conv2d one_by_one{1, 1, 1, 1, 0, 0, 1}, three_by_three{3, 3, 1, 1, 1, 1, 1},
+    three_by_three_stride{3, 3, 2, 2, 1, 1, 1};
+// The mnist network's second convolution, then those of ResNet-50, and a depthwise one.
+const Convolution convolutions[] = {
+    {"mnist", 1024, 128, 2, 32, 26, 64, {3, 3, 1, 1, 0, 0, 1}},
+    {"3x3", 256, 32, 2, 64, 32, 64, three_by_three},
+    {"1x1 up", 256, 32, 2, 64, 32, 256, one_by_one},
+    {"1x1 down", 256, 32, 2, 256, 32, 64, one_by_one},
+    {"3x3 stride 2", 256, 32, 2, 128, 32, 128, three_by_three_stride},
+    {"3x3", 256, 32, 2, 256, 8, 256, three_by_three},
+    {"1x1 up", 256, 32, 2, 512, 4, 2048, one_by_one},
+    {"depthwise 3x3", 256, 32, 2, 128, 32, 128, {3, 3, 1, 1, 1, 1, 128}},
+};
+
+// The three products of each: of x, weight and y, `written` is the result of the other two.
 enum class Written : std::uint8_t { x, weight, y };
-void measure_convolution(Bench& bench, const char* name, Written written) {
-  const ConvSizes size(bench);
+void measure_convolution(Bench& bench, const std::string& name, DType type, Written written,
+                         const Convolution& c) {
+  const std::int64_t n = bench.pick(c.full, c.quick, c.tiny);
+  const DType weight_type = written == Written::weight ? DType::f32 : type;
+  const double bytes = static_cast<double>(size_of(type)) *
+                           static_cast<double>(c.input(n).elements() + c.output(n).elements()) +
+                       static_cast<double>(size_of(weight_type)) * static_cast<double>(c.weight().elements());
   struct Set {
     View x, weight, y;
   };
   Tensors tensors(bench.backend());
-  const auto tensor = [&](const Shape& shape, float range, Written which) {
-    return which == written ? tensors.poisoned(shape) : tensors.random(shape, DType::f32, range);
+  const auto tensor = [&](const Shape& shape, DType of, float range, Written which) {
+    return which == written ? tensors.poisoned(shape, of) : tensors.random(shape, of, range);
   };
-  const auto sets = make_sets(bench, size.bytes(), [&] {
-    const View x = tensor(size.input(), 1, Written::x),
-               weight = tensor(size.weight(), 0.06f, Written::weight);
-    return Set{x, weight, tensor(size.output(), 1, Written::y)};
+  const auto sets = make_sets(bench, bytes, [&] {
+    const View x = tensor(c.input(n), type, 1, Written::x),
+               weight = tensor(c.weight(), weight_type, 0.06f, Written::weight);
+    return Set{x, weight, tensor(c.output(n), type, 1, Written::y)};
   });
   const auto run = [&](Backend& on, View x, View weight, View y) {
-    if (written == Written::y) on.conv2d_forward(size.conv, x, weight, {}, Activation::none, y);
-    if (written == Written::x) on.conv2d_backward_data(size.conv, y, weight, x);
-    if (written == Written::weight) on.conv2d_backward_weights(size.conv, x, y, weight, {}, false);
+    if (written == Written::y) on.conv2d_forward(c.conv, x, weight, {}, Activation::none, y);
+    if (written == Written::x) on.conv2d_backward_data(c.conv, y, weight, x);
+    if (written == Written::weight) on.conv2d_backward_weights(c.conv, x, y, weight, {}, false);
   };
   bench.measure(
-      {name, DType::f32, size.input().to_string(), size.bytes(), size.flop()},
+      {name, type, fmt::format("{} {} to {}", c.what, c.input(n).to_string(), c.out), bytes, c.flop(n)},
       [&](std::size_t i) {
         const Set& set = sets[i % sets.size()];
         run(bench.backend(), set.x, set.weight, set.y);
@@ -201,8 +223,8 @@ void measure_convolution(Bench& bench, const char* name, Written written) {
       [&] {
         RelativeError error;
         // The gradient of the weights is a sum over all samples.
-        const std::int64_t rows = written == Written::weight ? size.n : checked_rows;
-        for (const std::int64_t first : both_ends(size.n, rows)) {
+        const std::int64_t rows = written == Written::weight ? n : checked_rows;
+        for (const std::int64_t first : both_ends(n, rows)) {
           Host x(bench.backend(), rows_of(sets[0].x, first, rows)),
               y(bench.backend(), rows_of(sets[0].y, first, rows)), weight(bench.backend(), sets[0].weight);
           Host& result = written == Written::x ? x : written == Written::y ? y : weight;
@@ -214,27 +236,29 @@ void measure_convolution(Bench& bench, const char* name, Written written) {
       });
 }
 
-void conv2d_forward(Bench& bench, DType) {
-  measure_convolution(bench, "conv2d_forward", Written::y);
+void conv2d_forward(Bench& bench, DType type) {
+  for (const Convolution& c : convolutions) measure_convolution(bench, "conv2d_forward", type, Written::y, c);
 }
-void conv2d_backward_data(Bench& bench, DType) {
-  measure_convolution(bench, "conv2d_backward_data", Written::x);
+void conv2d_backward_data(Bench& bench, DType type) {
+  for (const Convolution& c : convolutions)
+    measure_convolution(bench, "conv2d_backward_data", type, Written::x, c);
 }
-void conv2d_backward_weights(Bench& bench, DType) {
-  measure_convolution(bench, "conv2d_backward_weights", Written::weight);
+void conv2d_backward_weights(Bench& bench, DType type) {
+  for (const Convolution& c : convolutions)
+    measure_convolution(bench, "conv2d_backward_weights", type, Written::weight, c);
 }
 
 }  // namespace
 
 std::vector<Case> image_cases() {
-  return {{"normalize_images", normalize_images},
-          {"max_pool2d_forward", max_pool2d_forward},
-          {"max_pool2d_backward", max_pool2d_backward},
-          {"nhwc_to_nchw", nhwc_to_nchw},
-          {"nchw_to_nhwc", nchw_to_nhwc},
-          {"conv2d_forward", conv2d_forward},
-          {"conv2d_backward_data", conv2d_backward_data},
-          {"conv2d_backward_weights", conv2d_backward_weights}};
+  return {{"normalize_images", normalize_images, true},
+          {"max_pool2d_forward", max_pool2d_forward, true},
+          {"max_pool2d_backward", max_pool2d_backward, true},
+          {"nhwc_to_nchw", nhwc_to_nchw, true},
+          {"nchw_to_nhwc", nchw_to_nhwc, true},
+          {"conv2d_forward", conv2d_forward, true},
+          {"conv2d_backward_data", conv2d_backward_data, true},
+          {"conv2d_backward_weights", conv2d_backward_weights, true}};
 }
 
 }  // namespace motley::bench

@@ -290,8 +290,11 @@ cudnnStatus_t run(const char* call, cudnnHandle_t handle, const Convolution& c, 
     violate(call, "the output overlaps an input");
   const Scaling scaling{*static_cast<const float*>(alpha), *static_cast<const float*>(beta)};
   const std::uint64_t seed = draw();
+  const char* const type = c.x.type == CUDNN_DATA_HALF       ? " f16"
+                           : c.x.type == CUDNN_DATA_BFLOAT16 ? " bf16"
+                                                             : "";
   convolutions_run().push_back(std::string(name_of(c.operation)) + " " + std::to_string(number) +
-                               (c.channels_last() ? " nhwc" : " nchw"));
+                               (c.channels_last() ? " nhwc" : " nchw") + type);
   enqueue(handle->stream, call, [=, a_shape = a_shape, b_shape = b_shape, out_shape = out_shape] {
     // Working memory is written before the inputs are read: it must be nobody else's.
     if (needed > 0) std::memset(work, 0xff, needed);

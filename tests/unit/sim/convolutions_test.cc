@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "convolutions_run.h"
+#include "core/bfloat16.h"
 #include "device.h"
 #include "device_array.h"
 #include "environment.h"
@@ -27,6 +28,7 @@ class ConvolutionsTest : public testing::Test {
   void open(const GpuOptions& options) {
     x = Buffer(), y = Buffer(), weight = Buffer();
     backend = cuda::gpu_driver().open(0, options);
+    type = DType::f32;
     x = Buffer(*backend, 2 * 9 * 9 * 4 * sizeof(float));
     y = Buffer(*backend, 2 * 8 * 8 * 8 * sizeof(float));
     weight = Buffer(*backend, 8 * 4 * 81 * sizeof(float));
@@ -42,17 +44,19 @@ class ConvolutionsTest : public testing::Test {
     return sim::take_convolutions();
   }
   Names backward_weights(std::int64_t kernel = 3) {
-    backend->conv2d_backward_weights(conv(kernel), x_view(), y_view(kernel), weight_view(kernel), {}, false);
+    backend->conv2d_backward_weights(conv(kernel), x_view(), y_view(kernel), dweight_view(kernel), {}, false);
     return sim::take_convolutions();
   }
 
   static Conv2d conv(std::int64_t kernel) { return {.kernel_h = kernel, .kernel_w = kernel}; }
-  View x_view() const { return x.view(DType::f32, {2, 9, 9, 4}); }
-  View y_view(std::int64_t kernel) const { return y.view(DType::f32, {2, 10 - kernel, 10 - kernel, 8}); }
-  View weight_view(std::int64_t kernel) const { return weight.view(DType::f32, {8, 4, kernel, kernel}); }
+  View x_view() const { return x.view(type, {2, 9, 9, 4}); }
+  View y_view(std::int64_t kernel) const { return y.view(type, {2, 10 - kernel, 10 - kernel, 8}); }
+  View weight_view(std::int64_t kernel) const { return weight.view(type, {8, 4, kernel, kernel}); }
+  View dweight_view(std::int64_t kernel) const { return weight.view(DType::f32, {8, 4, kernel, kernel}); }
 
   std::unique_ptr<Backend> backend;
   Buffer x, y, weight;
+  DType type = DType::f32;  // of all but gradients of weights
 };
 
 TEST_F(ConvolutionsTest, algorithms_that_give_the_same_bits_go_before_faster_ones) {
@@ -91,6 +95,36 @@ TEST_F(ConvolutionsTest, what_turns_out_not_to_be_supported_is_not_tried_again) 
   EXPECT_EQ(forward(), Names{"forward 7 nchw"});
   ::setenv("MOTLEY_SIM_CUDNN_NHWC", "1", 1);
   EXPECT_EQ(forward(), Names{"forward 7 nchw"});
+}
+
+TEST_F(ConvolutionsTest, half_types_are_multiplied_as_they_are_where_cudnn_and_the_device_can) {
+  for (const auto& [half, name] : {std::pair(DType::bf16, "bf16"), std::pair(DType::f16, "f16")}) {
+    open({});
+    type = half;
+    const std::string of = std::string(" ") + name;
+    EXPECT_EQ(forward(), Names{"forward 7 nhwc" + of});
+    EXPECT_EQ(backward_data(), Names{"data 1 nhwc" + of});
+    EXPECT_EQ(backward_weights(), Names{"filter 1 nhwc" + of});
+  }
+}
+
+TEST_F(ConvolutionsTest,
+       half_types_become_float32_where_there_is_nothing_else_or_only_what_differs_from_run_to_run) {
+  {
+    const Environment refuses("MOTLEY_SIM_CUDNN_HALF", "0");
+    type = DType::f16;
+    EXPECT_EQ(forward(), Names{"forward 7 nhwc"});
+    EXPECT_EQ(backward_data(), Names{"data 1 nhwc"});
+    EXPECT_EQ(backward_weights(), Names{"filter 1 nhwc"});
+  }
+  const Environment old("MOTLEY_SIM_CAPABILITY", "70");
+  open({});
+  type = DType::bf16;
+  EXPECT_EQ(forward(), Names{"forward 7 nhwc"});
+  EXPECT_EQ(backward_data(9), Names{"data 0 nhwc"});
+  open({});
+  type = DType::f16;
+  EXPECT_EQ(backward_data(9), Names{"data 0 nhwc f16"});
 }
 
 TEST_F(ConvolutionsTest, short_memory_takes_an_algorithm_that_needs_less_and_keeps_to_it) {
@@ -196,6 +230,30 @@ TEST_F(SimCudnnTest, rounds_to_tf32_unless_told_not_to) {
   EXPECT_EQ(y.values(stream)[0], 61.5f);
 }
 
+TEST_F(SimCudnnTest, half_types_are_read_widened_and_the_sum_is_rounded_once) {
+  cudnnSetTensor4dDescriptor(x_desc, CUDNN_TENSOR_NCHW, CUDNN_DATA_BFLOAT16, 1, 2, 3, 3);
+  cudnnSetTensor4dDescriptor(y_desc, CUDNN_TENSOR_NCHW, CUDNN_DATA_BFLOAT16, 1, 1, 2, 2);
+  cudnnSetFilter4dDescriptor(w_desc, CUDNN_DATA_BFLOAT16, CUDNN_TENSOR_NCHW, 1, 2, 2, 2);
+  cudnnSetConvolutionMathType(conv, CUDNN_TENSOR_OP_MATH);
+  const auto bf16 = [](std::initializer_list<float> values) {
+    std::vector<Bf16> all;
+    for (const float value : values) all.push_back(from_float<Bf16>(value));
+    all.resize(24);
+    return all;
+  };
+  const DeviceArray<Bf16> half_x{bf16({1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1})},
+      half_w{bf16({1, 2, 4, 8, 0, 0, 0, 0.75f})}, half_y{8};
+  const float zero_scale = 0;
+  ASSERT_EQ(cudnnConvolutionForward(handle, &one, x_desc, half_x.data(), w_desc, half_w.data(), conv,
+                                    algorithm, nullptr, 0, &zero_scale, y_desc, half_y.data()),
+            CUDNN_STATUS_SUCCESS);
+  std::vector<float> got;
+  for (const Bf16 value : half_y.values(stream)) got.push_back(to_float(value));
+  got.resize(4);
+  // 61.75, 76.75, 106.75 and 121.75 in 8 bits, ties to even.
+  EXPECT_EQ(got, (std::vector<float>{61.75f, 77, 107, 122}));
+}
+
 TEST_F(SimCudnnTest, descriptors_must_fit_each_other) {
   cudnnSetConvolutionGroupCount(conv, 2);
   expect_violation([&] { run(); }, {"cudnnConvolutionForward", "2 channels of x are not 2 groups of 2"});
@@ -204,6 +262,11 @@ TEST_F(SimCudnnTest, descriptors_must_fit_each_other) {
   expect_violation([&] { run(); }, {"1, 1, 2, 2"});
   cudnnSetTensor4dDescriptor(y_desc, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 1, 2, 2);
   expect_violation([&] { run(); }, {"differ in their format"});
+  cudnnSetTensor4dDescriptor(y_desc, CUDNN_TENSOR_NCHW, CUDNN_DATA_HALF, 1, 1, 2, 2);
+  expect_violation([&] { run(); }, {"differ in their type"});
+  expect_violation(
+      [&] { cudnnSetTensor4dDescriptor(y_desc, CUDNN_TENSOR_NCHW, CUDNN_DATA_DOUBLE, 1, 1, 2, 2); },
+      {"only float32, float16 and bfloat16"});
   EXPECT_EQ(cudnnSetTensor4dDescriptor(y_desc, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 0, 1, 2, 2),
             CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(cudnnSetTensor4dDescriptor(y_desc, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1 << 16, 1 << 15, 1, 1),

@@ -179,6 +179,39 @@ class Backend {
   // dx = dy s, ds[n,c] = sum of dy x over the image. dx may be dy or x.
   virtual void scale_channels_backward(ConstView x, ConstView s, ConstView dy, View dx, View ds) = 0;
 
+  // --- Batch normalisation, channels-last ------------------------------------------------------------------
+  // Ioffe, Szegedy, "Batch normalization", 2015, with PyTorch's running statistics. Statistics are split from
+  // the normalisation so that sums can be added up over ranks between the two: those of parts of a batch add
+  // up to those of the whole, and a part without samples has sums of 0. Tensors are [n, h, w, c] or [n, c], T;
+  // statistics are per channel, [c]; "count" is the number of values of a channel over all ranks.
+  //
+  // sums (float64 [2, c]) = sum of x, sum of x^2. Terms are added up in float32 around a value of their own
+  // channel and moved to 0 in float64, so that variances have float32's precision while the mean is less than
+  // 10^4 deviations from 0; beyond, their relative error grows with 10^-16 times the square of that.
+  virtual void batch_norm_sums(ConstView x, View sums) = 0;
+  // From the sums of the whole batch: mean and rstd = 1 / sqrt(variance + eps). Moves the running statistics
+  // by `momentum`: running = (1 - momentum) * running + momentum * batch, with the variance divided by count -
+  // 1, as PyTorch does. count >= 2. The same bits on every device.
+  virtual void batch_norm_statistics(ConstView sums, double count, double eps, double momentum, View mean,
+                                     View rstd, View running_mean, View running_var) = 0;
+  // rstd = 1 / sqrt(running_var + eps), for evaluation with running_mean as the mean.
+  virtual void batch_norm_running(ConstView running_var, double eps, View rstd) = 0;
+  // y = activation((x - mean) * rstd * gamma + beta + residual). The activation is none, relu or swish, and
+  // not swish where there is a residual, which may be empty. y may be x or residual.
+  virtual void batch_norm_forward(Activation activation, ConstView x, ConstView residual, ConstView mean,
+                                  ConstView rstd, ConstView gamma, ConstView beta, View y) = 0;
+  // With g = dy * activation', per channel of these rows: sums (float64 [2, c]) = sum of g, sum of g * (x -
+  // mean) * rstd; dbeta, dgamma (+)= the same. y: what the forward pass wrote, for relu after a residual;
+  // empty otherwise, when the derivative is found from x again.
+  virtual void batch_norm_backward_sums(Activation activation, ConstView x, ConstView y, ConstView dy,
+                                        ConstView mean, ConstView rstd, ConstView gamma, ConstView beta,
+                                        View sums, View dgamma, View dbeta, bool accumulate) = 0;
+  // From the sums of the whole batch: dx = gamma * rstd * (g - sums[0] / count - (x - mean) * rstd * sums[1] /
+  // count); dresidual = g, unless empty. dx and dresidual may each be one of x, y and dy, but not the same.
+  virtual void batch_norm_backward(Activation activation, ConstView x, ConstView y, ConstView dy,
+                                   ConstView mean, ConstView rstd, ConstView gamma, ConstView beta,
+                                   ConstView sums, double count, View dx, View dresidual) = 0;
+
   // --- Element-wise, all T ---------------------------------------------------------------------------------
   virtual void relu_forward(ConstView x, View y) = 0;  // y may be x
   // dx = dy where y > 0, else 0; y is the output of the activation. dx may be dy.

@@ -1,5 +1,6 @@
 #include "kernels/operation_checks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/checks.h"
@@ -79,6 +80,44 @@ LinearSizes linear_sizes(const char* operation, const NamedView& x, const NamedV
 LayerNormSizes layer_norm_sizes(const char* operation, const NamedView& x) {
   check_rank(operation, x.name, x.view, x.view.dtype, 3);
   return {x.view.shape[0], x.view.shape[1], x.view.shape[2]};
+}
+
+BatchNormSizes batch_norm_sizes(const char* operation, const ConstView& x) {
+  check_dtype(operation, "x", x, x.dtype);
+  const int rank = x.shape.rank();
+  if (rank != 2 && rank != 4) {
+    fail(ExitCode::internal, "{}: x has the shape {}, but [n, h, w, c] or [n, c] belongs there", operation,
+         x.shape.to_string());
+  }
+  const BatchNormSizes s{x.shape.elements() / std::max<std::int64_t>(x.shape[-1], 1), x.shape[-1]};
+  MOTLEY_CHECK(s.c > 0);
+  return s;
+}
+
+BatchNormSizes batch_norm_sizes(const char* operation, const BatchNormViews& views) {
+  const BatchNormSizes s = batch_norm_sizes(operation, views.x);
+  check_view(operation, "mean", views.mean, DType::f32, Shape{s.c});
+  check_view(operation, "rstd", views.rstd, DType::f32, Shape{s.c});
+  check_view(operation, "gamma", views.gamma, DType::f32, Shape{s.c});
+  check_view(operation, "beta", views.beta, DType::f32, Shape{s.c});
+  const Activation a = views.activation;
+  if (a != Activation::none && a != Activation::relu && a != Activation::swish) {
+    fail(ExitCode::internal, "{}: the activation is number {}, but none, relu or swish belongs there",
+         operation, static_cast<int>(a));
+  }
+  return s;
+}
+
+BatchNormSizes batch_norm_gradient_sizes(const char* operation, const BatchNormViews& views,
+                                         const ConstView& y, const ConstView& dy, const ConstView& sums) {
+  const BatchNormSizes s = batch_norm_sizes(operation, views);
+  if (!y.empty() && views.activation != Activation::relu) {
+    fail(ExitCode::internal, "{}: y was given, but only relu is derived from it", operation);
+  }
+  check_optional(operation, "y", y, views.x.dtype, views.x.shape);
+  check_view(operation, "dy", dy, views.x.dtype, views.x.shape);
+  check_view(operation, "sums", sums, DType::f64, Shape{2, s.c});
+  return s;
 }
 
 // Arenas that are as long as the parameters.
@@ -173,6 +212,68 @@ ImageSizes check_scale_channels_backward(const char* operation, const ConstView&
   check_view(operation, "dx", dx, x.dtype, x.shape);
   check_view(operation, "ds", ds, x.dtype, s.shape);
   return sizes;
+}
+
+BatchNormSizes check_batch_norm_sums(const char* operation, const ConstView& x, const ConstView& sums) {
+  const BatchNormSizes s = batch_norm_sizes(operation, x);
+  check_view(operation, "sums", sums, DType::f64, Shape{2, s.c});
+  return s;
+}
+
+std::int64_t check_batch_norm_statistics(const char* operation, const ConstView& sums, double count,
+                                         const ConstView& mean, const ConstView& rstd,
+                                         const ConstView& running_mean, const ConstView& running_var) {
+  check_rank(operation, "mean", mean, DType::f32, 1);
+  const Shape channels = mean.shape;
+  check_view(operation, "sums", sums, DType::f64, channels.with_batch(2));
+  check_view(operation, "rstd", rstd, DType::f32, channels);
+  check_view(operation, "running_mean", running_mean, DType::f32, channels);
+  check_view(operation, "running_var", running_var, DType::f32, channels);
+  if (!(count >= 2)) {
+    fail(ExitCode::internal, "{}: the count is {}, but a variance needs at least 2 values of a channel",
+         operation, count);
+  }
+  return channels[0];
+}
+
+std::int64_t check_batch_norm_running(const char* operation, const ConstView& running_var,
+                                      const ConstView& rstd) {
+  check_rank(operation, "running_var", running_var, DType::f32, 1);
+  check_view(operation, "rstd", rstd, DType::f32, running_var.shape);
+  return rstd.shape[0];
+}
+
+BatchNormSizes check_batch_norm_forward(const char* operation, const BatchNormViews& views,
+                                        const ConstView& residual, const ConstView& y) {
+  const BatchNormSizes s = batch_norm_sizes(operation, views);
+  check_optional(operation, "residual", residual, views.x.dtype, views.x.shape);
+  check_view(operation, "y", y, views.x.dtype, views.x.shape);
+  if (!residual.empty() && views.activation == Activation::swish) {
+    fail(ExitCode::internal, "{}: there is a residual, but swish is not derived from y", operation);
+  }
+  return s;
+}
+
+BatchNormSizes check_batch_norm_backward_sums(const char* operation, const BatchNormViews& views,
+                                              const ConstView& y, const ConstView& dy, const ConstView& sums,
+                                              const ConstView& dgamma, const ConstView& dbeta) {
+  const BatchNormSizes s = batch_norm_gradient_sizes(operation, views, y, dy, sums);
+  check_view(operation, "dgamma", dgamma, DType::f32, Shape{s.c});
+  check_view(operation, "dbeta", dbeta, DType::f32, Shape{s.c});
+  return s;
+}
+
+BatchNormSizes check_batch_norm_backward(const char* operation, const BatchNormViews& views,
+                                         const ConstView& y, const ConstView& dy, const ConstView& sums,
+                                         double count, const ConstView& dx, const ConstView& dresidual) {
+  const BatchNormSizes s = batch_norm_gradient_sizes(operation, views, y, dy, sums);
+  check_view(operation, "dx", dx, views.x.dtype, views.x.shape);
+  check_optional(operation, "dresidual", dresidual, views.x.dtype, views.x.shape);
+  if (dx.data == dresidual.data && s.rows > 0) {
+    fail(ExitCode::internal, "{}: dx and dresidual are the same memory", operation);
+  }
+  MOTLEY_CHECK(count > 0);
+  return s;
 }
 
 void check_relu_forward(const char* operation, const ConstView& x, const ConstView& y) {

@@ -59,6 +59,31 @@ ImageSizes check_scale_channels_backward(const char* operation, const ConstView&
 void check_activation_forward(const char* operation, const ConstView& x, const ConstView& y);
 void check_add(const char* operation, const ConstView& a, const ConstView& b, Activation activation,
                const ConstView& y);
+// x [n, h, w, c] or [n, c]: rows of c channels.
+struct BatchNormSizes {
+  std::int64_t rows = 0, c = 0;
+};
+BatchNormSizes check_batch_norm_sums(const char* operation, const ConstView& x, const ConstView& sums);
+// The number of channels.
+std::int64_t check_batch_norm_statistics(const char* operation, const ConstView& sums, double count,
+                                         const ConstView& mean, const ConstView& rstd,
+                                         const ConstView& running_mean, const ConstView& running_var);
+std::int64_t check_batch_norm_running(const char* operation, const ConstView& running_var,
+                                      const ConstView& rstd);
+// What a batch normalisation is applied with.
+struct BatchNormViews {
+  Activation activation;
+  ConstView x, mean, rstd, gamma, beta;
+};
+BatchNormSizes check_batch_norm_forward(const char* operation, const BatchNormViews& views,
+                                        const ConstView& residual, const ConstView& y);
+BatchNormSizes check_batch_norm_backward_sums(const char* operation, const BatchNormViews& views,
+                                              const ConstView& y, const ConstView& dy, const ConstView& sums,
+                                              const ConstView& dgamma, const ConstView& dbeta);
+BatchNormSizes check_batch_norm_backward(const char* operation, const BatchNormViews& views,
+                                         const ConstView& y, const ConstView& dy, const ConstView& sums,
+                                         double count, const ConstView& dx, const ConstView& dresidual);
+
 void check_relu_forward(const char* operation, const ConstView& x, const ConstView& y);
 void check_relu_backward(const char* operation, const ConstView& y, const ConstView& dy, const ConstView& dx);
 void check_activation_backward(const char* operation, const ConstView& preactivation, const ConstView& dy,

@@ -77,6 +77,19 @@ class CudaBackend final : public Backend {
   void scale_channels_forward(ConstView x, ConstView s, View y) override;
   void scale_channels_backward(ConstView x, ConstView s, ConstView dy, View dx, View ds) override;
 
+  void batch_norm_sums(ConstView x, View sums) override;
+  void batch_norm_statistics(ConstView sums, double count, double eps, double momentum, View mean, View rstd,
+                             View running_mean, View running_var) override;
+  void batch_norm_running(ConstView running_var, double eps, View rstd) override;
+  void batch_norm_forward(Activation activation, ConstView x, ConstView residual, ConstView mean,
+                          ConstView rstd, ConstView gamma, ConstView beta, View y) override;
+  void batch_norm_backward_sums(Activation activation, ConstView x, ConstView y, ConstView dy, ConstView mean,
+                                ConstView rstd, ConstView gamma, ConstView beta, View sums, View dgamma,
+                                View dbeta, bool accumulate) override;
+  void batch_norm_backward(Activation activation, ConstView x, ConstView y, ConstView dy, ConstView mean,
+                           ConstView rstd, ConstView gamma, ConstView beta, ConstView sums, double count,
+                           View dx, View dresidual) override;
+
   void relu_forward(ConstView x, View y) override;
   void relu_backward(ConstView y, ConstView dy, View dx) override;
   void activation_forward(Activation activation, ConstView x, View y) override;

@@ -1,5 +1,6 @@
-// kernels_bench [THREADS [ROUNDS]]: the operations of the MNIST network's training step, of larger image networks
-// and of a BERT layer on the CPU, one line of JSON each.
+// kernels_bench [THREADS [ROUNDS [PART]]]: the operations of the MNIST network's training step, of larger image networks,
+// of a BERT layer, and of batch normalisation on the CPU, one line of JSON each. PART is one of mnist, images, bert and
+// batch_norm.
 //
 //   ms        best time of one call over all rounds
 //   gflops    multiplications and additions of the definition / time
@@ -22,9 +23,9 @@
 #include <string>
 #include <vector>
 
+#include "core/bfloat16.h"
 #include "core/philox.h"
 #include "kernels/backend.h"
-#include "core/bfloat16.h"
 #include "kernels/buffer.h"
 #include "kernels_bench.h"
 
@@ -204,6 +205,7 @@ double seconds(const std::function<void()>& body) {
 }
 
 double value(const View& view, std::int64_t i) {
+  if (view.dtype == DType::f64) return view.as<double>()[i];
   return static_cast<double>(view.dtype == DType::bf16 ? to_float(view.as<Bf16>()[i]) : view.as<float>()[i]);
 }
 
@@ -273,10 +275,19 @@ int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 1;
   const auto backend = make_cpu_backend(threads), reference = make_cpu_backend(1);
   const Settings settings{*backend, *reference, argc > 2 ? std::atoi(argv[2]) : 20};
-  Bounds bounds(threads);
-  for (const std::int64_t batch : {64, 256}) {
-    for (const Case& c : cases) run_case(c, settings, batch, bounds);
+  const std::string part = argc > 3 ? argv[3] : "";
+  if (argc > 3 && part != "mnist" && part != "images" && part != "bert" && part != "batch_norm") {
+    fmt::print(stderr, "kernels_bench: there is no part {}: mnist, images, bert or batch_norm belongs there\n", part);
+    return 2;
   }
-  bench_images(settings, bounds);
-  bench_transformer(settings, bounds);
+  const auto wants = [&](const char* name) { return part.empty() || part == name; };
+  Bounds bounds(threads);
+  if (wants("mnist")) {
+    for (const std::int64_t batch : {64, 256}) {
+      for (const Case& c : cases) run_case(c, settings, batch, bounds);
+    }
+  }
+  if (wants("images")) bench_images(settings, bounds);
+  if (wants("bert")) bench_transformer(settings, bounds);
+  if (wants("batch_norm")) bench_batch_norm(settings, bounds);
 }

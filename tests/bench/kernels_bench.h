@@ -44,5 +44,6 @@ void measure(const Settings& settings, Bounds& bounds, const Operation& operatio
 
 void bench_images(const Settings& settings, Bounds& bounds);       // kernels_bench_images.cc
 void bench_transformer(const Settings& settings, Bounds& bounds);  // kernels_bench_transformer.cc
+void bench_batch_norm(const Settings& settings, Bounds& bounds);   // kernels_bench_batch_norm.cc
 
 }  // namespace motley::bench

@@ -1,6 +1,6 @@
 // gpu_kernel_bench [--device cuda|cpu] [--size full|quick|tiny] [--only TEXT] [--list-devices]: every operation of
 // kernels/backend.h that a training step spends time in, at the sizes of BERT-large (for those of images, of the mnist
-// network and of CIFAR's), one line of JSON each:
+// network and of CIFAR's; for batch normalisation, of a layer of ResNet-50), one line of JSON each:
 //
 //   us          of one call on the device, the median over timings of many calls each; calls take turns in sets of
 //               tensors that are together larger than any cache
@@ -60,7 +60,8 @@ int run(int argc, char** argv) {
   const std::unique_ptr<Backend> backend = open_device(settings.device);
   Bench bench(*backend, settings);
   print_ceilings(bench);
-  for (const auto& cases : {elementwise_cases, token_cases, product_cases, image_cases, channel_cases, arena_cases}) {
+  for (const auto& cases : {elementwise_cases, token_cases, product_cases, image_cases, batch_norm_cases, channel_cases,
+                            arena_cases}) {
     for (const Case& c : cases()) {
       if (!bench.wants(c.name)) continue;
       for (const DType type : c.all_types ? bench.types() : std::vector<DType>{DType::f32})

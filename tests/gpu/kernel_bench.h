@@ -18,6 +18,7 @@ std::vector<Case> channel_cases();      // kernel_bench_channels.cc
 std::vector<Case> token_cases();        // kernel_bench_tokens.cc
 std::vector<Case> product_cases();      // kernel_bench_products.cc
 std::vector<Case> arena_cases();        // kernel_bench_arenas.cc
+std::vector<Case> batch_norm_cases();   // kernel_bench_batch_norm.cc
 
 // Tokens as BERT-large sees them: micro-batches of 128 tokens a sequence, 32768 in all.
 struct TokenSizes {

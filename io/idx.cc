@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <span>
-#include <system_error>
 #include <vector>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "io/byte_stream.h"
 #include "io/image_set.h"
 
@@ -100,13 +99,6 @@ void check_end(ByteStream& stream, const Header& header, const char* rows) {
   if (found != header.file_bytes()) fail_size(stream, found, header, rows);
 }
 
-void refuse_to_overwrite_input(const std::string& input, const std::string& output) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(input, output, ignored)) {
-    fail(ExitCode::usage, "the output {} is the input {}; expected another name", output, input);
-  }
-}
-
 }  // namespace
 
 IdxSummary convert_idx(const std::string& images_path, const std::string& labels_path,
@@ -120,8 +112,8 @@ IdxSummary convert_idx(const std::string& images_path, const std::string& labels
   }
   check_known_size(images, image_header, "images");
   check_known_size(labels, label_header, "labels");
-  refuse_to_overwrite_input(images_path, out_path);
-  refuse_to_overwrite_input(labels_path, out_path);
+  refuse_same_file(images_path, out_path);
+  refuse_same_file(labels_path, out_path);
 
   const IdxSummary summary{image_header.samples, static_cast<std::int64_t>(image_header.height),
                            static_cast<std::int64_t>(image_header.width)};

@@ -1,18 +1,15 @@
 #include "io/image_set.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "core/descriptor.h"
 #include "core/error.h"
-#include "core/files.h"
 #include "io/dataset_info.h"
 #include "io/hdf5.h"
+#include "io/hdf5_numbers.h"
 #include "io/integer_column.h"
 
 namespace motley::io {
@@ -64,6 +61,51 @@ void check_labels_described(const std::string& path, const DatasetInfo& images, 
   }
 }
 
+std::vector<double> per_channel(const std::string& path, hid_t images, const char* name,
+                                std::uint64_t channels) {
+  const std::string where = path + ", data set `images`";
+  const auto numbers = read_numbers_attribute(images, where, name);
+  if (!numbers) return {};
+  if (numbers->size() != channels)
+    fail(ExitCode::input, "{}, attribute `{}` has {} number(s); expected one per channel, {}", where, name,
+         numbers->size(), channels);
+  return *numbers;
+}
+
+ImageFacts read_facts(hid_t file, const std::string& path, std::uint64_t channels) {
+  const auto open = [&](const char* name) {
+    return Hdf5Handle(MOTLEY_HDF5(path, ExitCode::input, H5Dopen2(file, name, H5P_DEFAULT)), H5Dclose);
+  };
+  const Hdf5Handle images = open("images"), labels = open("labels");
+  ImageFacts facts;
+  facts.mean = per_channel(path, images.get(), "mean", channels);
+  facts.deviation = per_channel(path, images.get(), "deviation", channels);
+  if (facts.mean.empty() != facts.deviation.empty())
+    fail(ExitCode::input,
+         "{}: data set `images` has only one of the attributes `mean` and `deviation`; expected both or "
+         "neither",
+         path);
+  for (const double mean : facts.mean) {
+    if (!std::isfinite(mean))
+      fail(ExitCode::input, "{}, data set `images`, attribute `mean`: {}; expected finite numbers", path,
+           mean);
+  }
+  for (const double deviation : facts.deviation) {
+    if (!(deviation > 0) || !std::isfinite(deviation))
+      fail(ExitCode::input, "{}, data set `images`, attribute `deviation`: {}; expected positive numbers",
+           path, deviation);
+  }
+  if (const auto classes = read_numbers_attribute(labels.get(), path + ", data set `labels`", "classes")) {
+    const double found = classes->front();
+    if (classes->size() != 1 || !(found >= 1) || found > most_classes || found != std::floor(found))
+      fail(ExitCode::input,
+           "{}, data set `labels`, attribute `classes`: {}; expected one whole number, 1 to {}", path, found,
+           most_classes);
+    facts.classes = static_cast<std::int64_t>(found);
+  }
+  return facts;
+}
+
 }  // namespace
 
 ImageSet describe_image_set(const std::string& path) {
@@ -76,6 +118,7 @@ ImageSet describe_image_set(const std::string& path) {
 
   ImageSet set;
   set.source = {path, images.extents[0], {images.as_field(), labels.as_field()}};
+  set.source.images = read_facts(file.get(), path, images.extents[3]);
   set.height = static_cast<std::int64_t>(images.extents[1]);
   set.width = static_cast<std::int64_t>(images.extents[2]);
   set.channels = static_cast<std::int64_t>(images.extents[3]);
@@ -99,100 +142,6 @@ void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count,
          row + static_cast<std::uint64_t>(wrong - labels.begin()), *wrong, classes - 1);
   };
   visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, first, count, check);
-}
-
-// --- Writing ----------------------------------------------------------------------------------------------
-
-// HDF5 makes the file with both data sets in place but without their contents, which are then written by
-// plain writes at the offsets that HDF5 chose. A disk that fills up is met in those writes, and not inside
-// HDF5, which does not recover from one: closing the file fails, and the library crashes when the process
-// ends.
-struct ImageSetWriter::Impl {
-  std::string path, temporary;
-  std::uint64_t samples = 0, written = 0;
-  std::uint64_t image_bytes = 0;
-  std::uint64_t images_offset = 0, labels_offset = 0;
-  std::optional<Descriptor> file;
-
-  ~Impl() {
-    if (!temporary.empty()) ::unlink(temporary.c_str());
-  }
-  void lay_out(std::int64_t height, std::int64_t width, std::int64_t channels);
-  std::uint64_t add_dataset(hid_t hdf5, const char* name, const std::vector<hsize_t>& extents) const;
-};
-
-// Where the first byte of the new data set belongs.
-std::uint64_t ImageSetWriter::Impl::add_dataset(hid_t hdf5, const char* name,
-                                                const std::vector<hsize_t>& extents) const {
-  const auto check = [this](auto result, const char* call) {
-    if (result < 0) fail_hdf5("cannot write " + temporary, call, ExitCode::input);
-    return result;
-  };
-  const Hdf5Handle space(
-      check(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), "H5Screate_simple"),
-      H5Sclose);
-  const Hdf5Handle creation(check(H5Pcreate(H5P_DATASET_CREATE), "H5Pcreate"), H5Pclose);
-  // No time stamps: the same input gives the same bytes.
-  check(H5Pset_obj_track_times(creation.get(), false), "H5Pset_obj_track_times");
-  check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "H5Pset_fill_time");
-  check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "H5Pset_alloc_time");
-  const Hdf5Handle dataset(
-      check(H5Dcreate2(hdf5, name, H5T_STD_U8LE, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
-            "H5Dcreate2"),
-      H5Dclose);
-  const haddr_t offset = H5Dget_offset(dataset.get());
-  MOTLEY_CHECK(offset != HADDR_UNDEF);
-  return offset;
-}
-
-void ImageSetWriter::Impl::lay_out(std::int64_t height, std::int64_t width, std::int64_t channels) {
-  const Hdf5Lock lock;
-  const std::string where = "cannot write " + temporary;
-  const Hdf5Handle access(MOTLEY_HDF5(where, ExitCode::input, H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
-  // Rows that begin at a page boundary cost the window reader the fewest pages.
-  MOTLEY_HDF5(where, ExitCode::input, H5Pset_alignment(access.get(), 16384, 4096));
-  Hdf5Handle hdf5(MOTLEY_HDF5(where, ExitCode::input,
-                              H5Fcreate(temporary.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get())),
-                  H5Fclose);
-  images_offset = add_dataset(
-      hdf5.get(), "images",
-      {samples, static_cast<hsize_t>(height), static_cast<hsize_t>(width), static_cast<hsize_t>(channels)});
-  labels_offset = add_dataset(hdf5.get(), "labels", {samples});
-  MOTLEY_HDF5(where, ExitCode::input, hdf5.close());
-}
-
-ImageSetWriter::ImageSetWriter(const std::string& path, std::uint64_t samples, std::int64_t height,
-                               std::int64_t width, std::int64_t channels)
-    : impl_(std::make_unique<Impl>()) {
-  MOTLEY_CHECK(samples > 0 && height > 0 && width > 0 && channels > 0);
-  check_replaceable(path, ExitCode::input);
-  impl_->path = path;
-  const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
-  impl_->samples = samples;
-  impl_->image_bytes = static_cast<std::uint64_t>(height * width * channels);
-  impl_->file.emplace(temporary, O_WRONLY | O_CREAT | O_TRUNC, ExitCode::input);
-  impl_->temporary = temporary;
-  // As much as HDF5 is about to write itself: a disk that is full already is to be met here.
-  const std::vector<std::uint8_t> zeros(16384);
-  impl_->file->write_at(0, zeros.data(), zeros.size());
-  impl_->lay_out(height, width, channels);
-}
-
-ImageSetWriter::~ImageSetWriter() = default;
-
-void ImageSetWriter::append(const std::uint8_t* images, const std::uint8_t* labels, std::uint64_t count) {
-  MOTLEY_CHECK(count <= impl_->samples - impl_->written);
-  const std::uint64_t row = impl_->written;
-  impl_->file->write_at(impl_->images_offset + row * impl_->image_bytes, images, count * impl_->image_bytes);
-  impl_->file->write_at(impl_->labels_offset + row, labels, count);
-  impl_->written += count;
-}
-
-void ImageSetWriter::finish() {
-  MOTLEY_CHECK(!impl_->temporary.empty() && impl_->written == impl_->samples);
-  impl_->file->sync();
-  rename_durably(impl_->temporary, impl_->path, ExitCode::input);
-  impl_->temporary.clear();
 }
 
 }  // namespace motley::io

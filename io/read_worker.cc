@@ -20,8 +20,9 @@ constexpr std::size_t outstanding_limit = 2;
 
 }  // namespace
 
-ReadWorker::ReadWorker(const RowSource& source, MPI_Comm comm)
+ReadWorker::ReadWorker(const RowSource& source, MPI_Comm comm, RowWork work)
     : source_(source),
+      work_(std::move(work)),
       out_of_memory_(ExitCode::device,
                      fmt::format("reading {}: the memory of this machine ran out", source.path)),
       unknown_failure_(ExitCode::internal,
@@ -69,12 +70,14 @@ void ReadWorker::run() noexcept {
   changed_.notify_all();
 }
 
-// What the rows hold, where that was not looked at when they were read.
+// What the rows hold, where that was not looked at when they were read; then the work that is to be done on them.
 void ReadWorker::look_at(Job& job) const noexcept {
   job.result.window.ids = std::move(job.rows);
-  if (job.result.error || !source_.bert) return;
+  job.result.window.runs = std::move(job.runs);
+  if (job.result.error) return;
   try {
-    check_bert_rows(source_, job.result.window);
+    if (source_.bert) check_bert_rows(source_, job.result.window);
+    if (work_) work_(job.result.window);
   } catch (...) {
     note_failure(job.result);
   }
@@ -119,9 +122,11 @@ bool ReadWorker::wait_until_open(double timeout_s) {
   return true;
 }
 
-void ReadWorker::ask(std::vector<std::uint64_t> rows) {
+void ReadWorker::ask(std::vector<std::uint64_t> rows, std::vector<SlotRun> runs) {
   const std::lock_guard lock(mutex_);
-  asked_.emplace_back().rows = std::move(rows);
+  Job& job = asked_.emplace_back();
+  job.rows = std::move(rows);
+  job.runs = std::move(runs);
   changed_.notify_all();
 }
 
@@ -177,10 +182,10 @@ void ReadOwner::leave() {
   thread_.join();
 }
 
-void ReadOwner::request(std::vector<std::uint64_t> rows) {
+void ReadOwner::request(std::vector<std::uint64_t> rows, std::vector<SlotRun> runs) {
   MOTLEY_CHECK(outstanding_ < outstanding_limit);
   ++outstanding_;
-  worker_->ask(std::move(rows));
+  worker_->ask(std::move(rows), std::move(runs));
 }
 
 Window ReadOwner::take(double timeout_s) {

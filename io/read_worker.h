@@ -27,8 +27,8 @@ namespace motley::io {
 
 class ReadWorker {
  public:
-  // `comm` says which rank this is; the base does not communicate.
-  ReadWorker(const RowSource& source, MPI_Comm comm);
+  // `comm` says which rank this is; the base does not communicate. `work`, if any, is done on every window.
+  ReadWorker(const RowSource& source, MPI_Comm comm, RowWork work);
   virtual ~ReadWorker() = default;
   ReadWorker(const ReadWorker&) = delete;
   ReadWorker& operator=(const ReadWorker&) = delete;
@@ -39,7 +39,7 @@ class ReadWorker {
   // The owner's side.
   // False when the files are not open after timeout_s. Throws why they cannot be opened.
   bool wait_until_open(double timeout_s);
-  void ask(std::vector<std::uint64_t> rows);
+  void ask(std::vector<std::uint64_t> rows, std::vector<SlotRun> runs);
   struct Result {
     Window window;
     std::optional<Error> error;
@@ -59,6 +59,7 @@ class ReadWorker {
   // A window on its way. Made by the owner, so that the thread hands it on without needing memory.
   struct Job {
     std::vector<std::uint64_t> rows;
+    std::vector<SlotRun> runs;
     Result result;
   };
   // The three things that readers do differently, in the thread. When open() has thrown, only shut_down() is
@@ -82,6 +83,7 @@ class ReadWorker {
  private:
   void look_at(Job& job) const noexcept;
 
+  const RowWork work_;
   Error out_of_memory_, unknown_failure_;  // made while there is memory for a sentence
 
   std::mutex mutex_;  // guards the following
@@ -104,7 +106,7 @@ class ReadOwner {
   ReadOwner(const ReadOwner&) = delete;
   ReadOwner& operator=(const ReadOwner&) = delete;
 
-  void request(std::vector<std::uint64_t> rows);
+  void request(std::vector<std::uint64_t> rows, std::vector<SlotRun> runs);
   Window take(double timeout_s);
 
  private:

@@ -1,6 +1,7 @@
 #include "io/reader_thread.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "io/hdf5.h"
@@ -11,8 +12,8 @@ namespace {
 
 }  // namespace
 
-ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent)
-    : ReadWorker(source, parent), parent_(parent) {
+ReaderThread::ReaderThread(const RowSource& source, MPI_Comm parent, RowWork work)
+    : ReadWorker(source, parent, std::move(work)), parent_(parent) {
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   MOTLEY_CHECK(level == MPI_THREAD_MULTIPLE);

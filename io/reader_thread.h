@@ -25,7 +25,7 @@ class ReaderThread final : public ReadWorker {
  public:
   // Until the file is open the thread communicates on `parent`, which nobody else may use meanwhile. Failing
   // to open is an AgreedError, on every rank the same, unless the ranks could not talk to each other.
-  ReaderThread(const RowSource& source, MPI_Comm parent);
+  ReaderThread(const RowSource& source, MPI_Comm parent, RowWork work);
 
  private:
   void open() override;

@@ -66,6 +66,7 @@ std::string RowSource::to_json() const {
   for (const Shard& shard : shards)
     files.push_back({{"path", bytes_of(shard.path)}, {"rows", shard.rows}, {"block_rows", shard.block_rows}});
   Json json{{"path", bytes_of(path)}, {"rows", rows}, {"fields", list}, {"shards", files}};
+  if (images) json["images"] = {{"classes", images->classes}, {"mean", images->mean}, {"deviation", images->deviation}};
   if (bert) {
     json["bert"] = {{"seq_length", bert->seq_length},
                     {"predictions", bert->predictions},
@@ -96,6 +97,11 @@ RowSource RowSource::from_json(const std::string& text) {
   for (const Json& entry : get<Json>(json, "shards")) {
     source.shards.push_back({get_bytes(entry, "path"), get<std::uint64_t>(entry, "rows"),
                              get<std::uint64_t>(entry, "block_rows")});
+  }
+  if (json.contains("images")) {
+    const Json images = get<Json>(json, "images");
+    source.images = {get<std::int64_t>(images, "classes"), get<std::vector<double>>(images, "mean"),
+                     get<std::vector<double>>(images, "deviation")};
   }
   if (!json.contains("bert")) return source;
   const Json bert = get<Json>(json, "bert");

@@ -33,6 +33,13 @@ struct Shard {
   bool operator==(const Shard&) const = default;
 };
 
+// What an image set says of itself in attributes, or was found to have.
+struct ImageFacts {
+  std::int64_t classes = 0;             // 0: not known
+  std::vector<double> mean, deviation;  // per channel, of pixels scaled to [0, 1]; empty: not known
+  bool operator==(const ImageFacts&) const = default;
+};
+
 struct RowSource {
   std::string path;
   std::uint64_t rows = 0;
@@ -40,6 +47,8 @@ struct RowSource {
 
   // Rows count through the shards in this order. Empty for a single file that is read as it lies.
   std::vector<Shard> shards = {};
+  // Images.
+  std::optional<ImageFacts> images = {};
   // BERT samples: one field of records, which have this layout and stay within these limits.
   std::optional<BertLayout> bert = {};
   BertLimits limits = {};

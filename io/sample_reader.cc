@@ -11,9 +11,10 @@ void check_reachable(const RowSource& source) {
 }
 
 std::unique_ptr<SampleReader> make_reader(const RowSource& source, MPI_Comm comm, double timeout_s,
-                                          std::uint64_t cache_rows) {
-  if (!source.shards.empty()) return std::make_unique<ShardReader>(source, comm, timeout_s, cache_rows);
-  return std::make_unique<WindowReader>(source, comm, timeout_s);
+                                          std::uint64_t cache_rows, RowWork work) {
+  if (!source.shards.empty())
+    return std::make_unique<ShardReader>(source, comm, timeout_s, cache_rows, std::move(work));
+  return std::make_unique<WindowReader>(source, comm, timeout_s, std::move(work));
 }
 
 }  // namespace motley::io

@@ -25,8 +25,8 @@ std::uint64_t largest_block(const RowSource& source) {
 
 class ShardWorker final : public ReadWorker {
  public:
-  ShardWorker(const RowSource& source, MPI_Comm comm, std::uint64_t cache_rows)
-      : ReadWorker(source, comm),
+  ShardWorker(const RowSource& source, MPI_Comm comm, std::uint64_t cache_rows, RowWork work)
+      : ReadWorker(source, comm, std::move(work)),
         cache_bytes_limit_((cache_rows + largest_block(source)) * source.bert.value().row_bytes()) {}
 
  private:
@@ -183,7 +183,8 @@ BertShardFile& ShardWorker::open_shard(std::size_t shard) {
 
 }  // namespace
 
-ShardReader::ShardReader(const RowSource& source, MPI_Comm comm, double timeout_s, std::uint64_t cache_rows)
-    : owner_(std::make_shared<ShardWorker>(source, comm, cache_rows), timeout_s) {}
+ShardReader::ShardReader(const RowSource& source, MPI_Comm comm, double timeout_s, std::uint64_t cache_rows,
+                         RowWork work)
+    : owner_(std::make_shared<ShardWorker>(source, comm, cache_rows, std::move(work)), timeout_s) {}
 
 }  // namespace motley::io

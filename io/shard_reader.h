@@ -24,13 +24,16 @@ class ShardReader final : public SampleReader {
   // Local. `comm` says which rank this is. Keeps decoded blocks of up to `cache_rows` rows and one block
   // more.
   ShardReader(const RowSource& source, MPI_Comm comm, double timeout_s = 600,
-              std::uint64_t cache_rows = default_cache_rows);
+              std::uint64_t cache_rows = default_cache_rows, RowWork work = {});
 
-  void request(std::vector<std::uint64_t> rows) override { owner_.request(std::move(rows)); }
   // Errors name the shard, the data set and the row in it.
   Window take(double timeout_s) override { return owner_.take(timeout_s); }
 
  private:
+  void ask(std::vector<std::uint64_t> rows, std::vector<SlotRun> runs) override {
+    owner_.request(std::move(rows), std::move(runs));
+  }
+
   ReadOwner owner_;
 };
 

@@ -24,14 +24,17 @@ class WindowReader final : public SampleReader {
   // Collective over `parent`, which is duplicated. Opens the file on every rank; when any of them cannot,
   // every rank throws the same AgreedError(input). Error(communication) when the ranks are not done after
   // timeout_s.
-  WindowReader(const RowSource& source, MPI_Comm parent, double timeout_s = 600);
+  WindowReader(const RowSource& source, MPI_Comm parent, double timeout_s = 600, RowWork work = {});
   // Destroying it is collective, and waits for a read in flight.
 
-  void request(std::vector<std::uint64_t> rows) override { owner_.request(std::move(rows)); }
   // The sentence names the file, the offset and what MPI said; a short read is an error.
   Window take(double timeout_s) override { return owner_.take(timeout_s); }
 
  private:
+  void ask(std::vector<std::uint64_t> rows, std::vector<SlotRun> runs) override {
+    owner_.request(std::move(rows), std::move(runs));
+  }
+
   ReadOwner owner_;
 };
 

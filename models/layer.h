@@ -34,6 +34,8 @@ class Layer {
   virtual Shape output_shape(const Shape& input) const = 0;
   // Bytes per sample that forward() leaves for backward() besides x and y.
   virtual std::size_t saved_bytes(const Shape& /*input*/) const { return 0; }
+  // Multiplications with additions of forward(), per sample; convolutions and products alone count.
+  virtual std::int64_t multiply_adds(const Shape& /*input*/) const { return 0; }
   // The output takes the place of the input: y is x, and dx is dy.
   virtual bool in_place() const { return false; }
 

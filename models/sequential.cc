@@ -15,6 +15,12 @@ void Sequential::add(std::unique_ptr<Layer> layer) {
   stages_.push_back(stage);
 }
 
+std::int64_t Sequential::multiply_adds() const {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < layers_.size(); ++i) sum += layers_[i]->multiply_adds(stages_[i].input);
+  return sum;
+}
+
 namespace {
 
 std::size_t float_bytes(const Shape& shape) {

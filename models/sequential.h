@@ -18,6 +18,9 @@ class Sequential {
   const Shape& input_shape() const { return input_; }
   const Shape& output_shape() const { return layers_.empty() ? input_ : stages_.back().output; }
 
+  // Of forward(), per sample (Layer::multiply_adds).
+  std::int64_t multiply_adds() const;
+
   // Memory for micro-batches of up to max_batch samples, in place of what was reserved before, which is given
   // back first; after OutOfMemory nothing is reserved. Training keeps every activation; evaluation only two.
   void reserve(Backend& backend, std::int64_t max_batch, bool training);

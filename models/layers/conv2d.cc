@@ -23,6 +23,11 @@ class Conv2dLayer final : public Layer {
     return Shape{height, width, spec_.out_channels};
   }
 
+  std::int64_t multiply_adds(const Shape& input) const override {
+    const Conv2d& g = spec_.geometry;
+    return output_shape(input).elements() * (spec_.in_channels / g.groups) * g.kernel_h * g.kernel_w;
+  }
+
   void forward(const Pass& pass, ConstView x, View y, View /*saved*/) override {
     const ConstView bias = bias_ < 0 ? ConstView{} : ConstView(store_.value(bias_));
     pass.backend.conv2d_forward(spec_.geometry, x, store_.value(weight_), bias, spec_.activation, y);

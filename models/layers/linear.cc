@@ -17,6 +17,8 @@ class LinearLayer final : public Layer {
     return Shape{out_features_};
   }
 
+  std::int64_t multiply_adds(const Shape& /*input*/) const override { return in_features_ * out_features_; }
+
   void forward(const Pass& pass, ConstView x, View y, View /*saved*/) override {
     pass.backend.linear_forward(x, store_.value(weight_), store_.value(bias_), activation_, y);
   }

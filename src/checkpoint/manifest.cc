@@ -128,4 +128,17 @@ std::vector<std::string> verify_manifest(const std::filesystem::path& directory)
   return names;
 }
 
+bool is_intact(const std::filesystem::path& directory, const std::string& name) {
+  try {
+    for (const FileRecord& record : read_manifest(directory)) {
+      if (record.name != name) continue;
+      verify_file(directory, record);
+      return true;
+    }
+  } catch (const Error&) {
+    // What exactly is wrong is said when the checkpoint is verified as a whole.
+  }
+  return false;
+}
+
 }  // namespace motley::checkpoint

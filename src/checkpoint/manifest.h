@@ -18,4 +18,7 @@ void write_manifest(const std::filesystem::path& directory, const std::vector<st
 // Otherwise Error(checkpoint) about the first one that is not.
 std::vector<std::string> verify_manifest(const std::filesystem::path& directory);
 
+// Whether the file `name` of a checkpoint is as its manifest says; not when the manifest itself is not right.
+bool is_intact(const std::filesystem::path& directory, const std::string& name);
+
 }  // namespace motley::checkpoint

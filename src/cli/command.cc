@@ -10,6 +10,7 @@
 #include "comm/agree.h"
 #include "comm/mpi.h"
 #include "core/log.h"
+#include "core/nearest_word.h"
 
 namespace motley::cli {
 namespace {
@@ -53,7 +54,7 @@ std::optional<Match> match(const std::vector<std::string>& arguments) {
   for (const Command& command : commands()) names.emplace_back(command.name);
   std::string given = arguments[0];
   if (given == "data") {
-    if (arguments.size() < 2) fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, pack, inspect");
+    if (arguments.size() < 2) fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, cifar, synth, pack, inspect");
     given += " " + arguments[1];
   }
   const std::string nearest = nearest_word(given, names);
@@ -113,6 +114,8 @@ const std::vector<Command>& commands() {
       {"data bert", "text to BERT training data", data_bert_help, data_bert},
       {"data vocab", "learns a BERT vocabulary from text", data_vocab_help, data_vocab},
       {"data idx", "IDX files (MNIST and its relatives) to HDF5", data_idx_help, data_idx},
+      {"data cifar", "binary files of CIFAR-10 and CIFAR-100 to HDF5", data_cifar_help, data_cifar},
+      {"data synth", "made-up images of any number and size", data_synth_help, data_synth},
       {"data pack", "BERT shards to one file that is read without decoding", data_pack_help, data_pack},
       {"data inspect", "what an HDF5 file holds", data_inspect_help, data_inspect},
   };

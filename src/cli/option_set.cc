@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/nearest_word.h"
 
 namespace po = boost::program_options;
 
@@ -366,34 +367,6 @@ std::string OptionSet::help(const std::string& usage, const std::string& descrip
   text += fmt::format("\n  {:30} {}\n", "--config",
                       "read options from FILE, lines of key = value; the command line wins");
   return text;
-}
-
-std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates) {
-  // Levenshtein distance by rows.
-  const auto distance = [](const std::string& a, const std::string& b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j <= b.size(); ++j) {
-        const std::size_t above = row[j];
-        row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-        diagonal = above;
-      }
-    }
-    return row[b.size()];
-  };
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    const std::size_t found = distance(word, candidate);
-    if (found < best_distance) {
-      best = candidate;
-      best_distance = found;
-    }
-  }
-  return best;
 }
 
 double startup_timeout_s(const std::vector<std::string>& arguments) {

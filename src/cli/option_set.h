@@ -92,9 +92,6 @@ class OptionSet {
   std::string config_;
 };
 
-// The word at the smallest edit distance, when it is near enough to be a slip; empty otherwise.
-std::string nearest_word(const std::string& word, const std::vector<std::string>& candidates);
-
 // The deadline for the first communication, before the options are parsed: --timeout as it stands in the
 // arguments, if it is a number.
 double startup_timeout_s(const std::vector<std::string>& arguments);

@@ -47,6 +47,14 @@ void check_replaceable(const std::filesystem::path& path, ExitCode code) {
     fail(code, "cannot write {}: it is there and not a regular file", path.string());
 }
 
+void refuse_same_file(const std::filesystem::path& input, const std::filesystem::path& output) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(input, output, ignored)) {
+    fail(ExitCode::usage, "the output {} is the input {}; expected another name", output.string(),
+         input.string());
+  }
+}
+
 void sync_path(const std::filesystem::path& path, ExitCode code) {
   Descriptor(path, O_RDONLY, code).sync();
 }

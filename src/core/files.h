@@ -26,6 +26,9 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 // device or a pipe. What cannot be looked at cannot be created either, and is said there.
 void check_replaceable(const std::filesystem::path& path, ExitCode code);
 
+// Error(usage) when the output is the input, under whatever names.
+void refuse_same_file(const std::filesystem::path& input, const std::filesystem::path& output);
+
 // fsync of a file or of a directory (for the directory entry of something created or renamed in it).
 void sync_path(const std::filesystem::path& path, ExitCode code);
 

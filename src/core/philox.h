@@ -45,7 +45,8 @@ enum class Purpose : std::uint8_t {
   delay = 5,
   masking = 6,
   sentence_pairs = 7,
-  noise = 8
+  noise = 8,
+  synthesis = 9
 };
 
 // A stream of counted random numbers: everything but slot and element fixed.

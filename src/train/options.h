@@ -21,11 +21,17 @@ struct OptimizerOptions {
 };
 
 struct ScheduleOptions {
-  std::vector<double> lr = {0.25};  // one per epoch, the last for all further ones
+  std::vector<double> lr = {0.25};        // one per epoch, the last for all further ones
+  std::string scheduler = "polynomial";  // polynomial, cosine, step
+  std::string unit = "epoch";            // of cosine and step: epoch, update
+  std::int64_t epochs = 0;               // that cosine takes, by epochs
+  std::int64_t step_size = 0;            // step: units between two falls of the rate; 0: milestones say when it falls
+  std::vector<std::int64_t> milestones;
+  double gamma = 0.1;  // step: factor of a fall
   std::int64_t warmup_updates = 0;
-  std::int64_t total_num_update = 1000000;
-  double end_learning_rate = 0;
-  double power = 1;
+  std::int64_t total_num_update = 1000000;  // polynomial, and cosine by updates
+  double end_learning_rate = 0;  // polynomial, cosine
+  double power = 1;              // polynomial
   double min_lr = -1;  // stop when the rate falls to this; negative: never
 };
 

@@ -1,4 +1,4 @@
-// HetSeq's learning-rate schedule: linear warm-up, then polynomial decay.
+// Learning-rate schedules: HetSeq's polynomial decay, PyTorch's cosine and steps, each after a linear warm-up.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,10 @@ namespace motley::train {
 //   u <= warmup (warmup > 0):  base * u / warmup          (so the first step of a warm-up has rate 0)
 //   u >= total:                end
 //   else:                      (base - end) * (1 - (u - warmup) / (total - warmup))^power + end
+// cosine and step are the closed forms of PyTorch's CosineAnnealingLR, StepLR and MultiStepLR after t of its steps, times
+// u / warmup where u < warmup. By epochs t = epoch - 1; by updates t = u, of cosine u - warmup.
+//   cosine:  end + (base - end) * (1 + cos(pi t / T)) / 2, T = epochs or total - warmup; end from T on
+//   step:    base * gamma^(falls until t): t / step_size, or the milestones that t has reached
 double learning_rate(const ScheduleOptions& options, std::int64_t step, int epoch);
 
 }  // namespace motley::train

@@ -49,6 +49,32 @@ Json to_json(const Position& position) {
   return {{"epoch", position.epoch}, {"samples_of_epoch", position.samples}, {"step", position.step}};
 }
 
+fs::path directory_of_config(const SaveOptions& save) {
+  std::vector<fs::path> candidates;
+  const auto add_checkpoints = [&](const fs::path& directory) {
+    const std::vector<checkpoint::Listed> listed = checkpoint::list(directory);
+    for (auto one = listed.rbegin(); one != listed.rend(); ++one) candidates.push_back(one->path);
+  };
+  if (!save.restore_file.empty()) {
+    candidates.emplace_back(save.restore_file);
+    candidates.push_back(fs::path(save.save_dir) / save.restore_file);
+  }
+  add_checkpoints(save.save_dir);
+  if (!save.init_from.empty()) {
+    candidates.emplace_back(save.init_from);
+    add_checkpoints(save.init_from);
+  }
+  std::error_code error;
+  fs::path damaged;
+  for (const fs::path& candidate : candidates) {
+    if (!fs::exists(candidate / "config.json", error)) continue;
+    const bool is_checkpoint = fs::exists(candidate / checkpoint::manifest_name, error);
+    if (!is_checkpoint || checkpoint::is_intact(candidate, "config.json")) return candidate;
+    if (damaged.empty()) damaged = candidate;
+  }
+  return damaged;
+}
+
 Json new_trainer_json(const std::string& task, const Position& position) {
   Json trainer = to_json(position);
   trainer["format"] = format_version;

@@ -10,6 +10,7 @@
 #include "io/safetensors.h"
 #include "models/parameter_store.h"
 #include "train/name_rules.h"
+#include "train/options.h"
 #include "train/planner.h"
 
 namespace motley::train {
@@ -25,6 +26,11 @@ std::vector<io::SafetensorsEntry> entries_of(const ParameterStore& store, const 
 // The checkpoint directory that is meant: restore_file as a path or as a name in save_dir, or the newest good
 // one of save_dir. Empty when nothing was named and there is none.
 std::filesystem::path find_checkpoint(const std::string& save_dir, const std::string& restore_file);
+
+// The directory whose config.json, and what lies beside it, stands in for options that were not given: of the checkpoint
+// that the run continues or that is judged, or of --init-from: the newest whose config.json is as it was written, or one that is
+// damaged when there is no other. Empty when none has a config.json.
+std::filesystem::path directory_of_config(const SaveOptions& save);
 
 // trainer.json of a new checkpoint, as far as every writer has it: format, task and position.
 Json new_trainer_json(const std::string& task, const Position& position);

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "io/bert_set.h"
+#include "train/stored_model.h"
 
 namespace motley::train {
 namespace {
@@ -27,26 +28,6 @@ RandomKey training_key(const Slots& slots) {
 
 RandomKey evaluation_key() {
   return RandomKey(0, Purpose::masking, 1, 0);
-}
-
-// The directory whose config.json and vocab.txt stand in for those that were not given: of the checkpoint
-// that the run continues, or of --init-from.
-fs::path model_directory(const SaveOptions& save) {
-  std::vector<fs::path> candidates;
-  if (!save.restore_file.empty()) {
-    candidates.emplace_back(save.restore_file);
-    candidates.push_back(fs::path(save.save_dir) / save.restore_file);
-  }
-  candidates.push_back(fs::path(save.save_dir) / "latest");
-  if (!save.init_from.empty()) {
-    candidates.emplace_back(save.init_from);
-    candidates.push_back(fs::path(save.init_from) / "latest");
-  }
-  std::error_code error;
-  for (const fs::path& candidate : candidates) {
-    if (fs::exists(candidate / "config.json", error)) return candidate;
-  }
-  return {};
 }
 
 // Whether some token, other than the likes of [CLS], has a capital letter: text is then not put in lower
@@ -218,7 +199,7 @@ std::map<std::string, std::string> BertTask::model_files() const {
 }
 
 std::unique_ptr<Task> make_bert_task(const TrainOptions& options) {
-  const fs::path beside = model_directory(options.save);
+  const fs::path beside = directory_of_config(options.save);
   fs::path config_path = options.model.config_file;
   if (config_path.empty()) {
     if (beside.empty())

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "checkpoint/directory.h"
+#include "checkpoint/manifest.h"
 #include "sample.h"
 #include "support/paths.h"
 
@@ -91,6 +92,20 @@ TEST_F(Damage, two_files_of_the_same_length_swapped) {
   fs::rename(checkpoint_ / "c.txt", checkpoint_ / "b.txt");
   EXPECT_EQ(problem(), (checkpoint_ / "a.txt").string() +
                            " is damaged: its content does not match the hash in MANIFEST.json");
+}
+
+TEST_F(Damage, one_file_can_be_looked_at_alone) {
+  Sample sample(3);
+  sample.contents.extra_files = {{"a.txt", "abcd"}, {"b.txt", "bcda"}};
+  checkpoint_ = write(directory_.path(), 2, sample.contents);
+  put("a.txt", "abce");
+  EXPECT_FALSE(is_intact(checkpoint_, "a.txt"));
+  EXPECT_TRUE(is_intact(checkpoint_, "b.txt"));
+  put("a.txt", "abcd");
+  EXPECT_TRUE(is_intact(checkpoint_, "a.txt"));
+  EXPECT_FALSE(is_intact(checkpoint_, "c.txt"));
+  put("MANIFEST.json", "{}");
+  EXPECT_FALSE(is_intact(checkpoint_, "b.txt"));
 }
 
 TEST_F(Damage, a_file_of_another_checkpoint) {

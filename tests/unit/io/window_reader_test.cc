@@ -196,6 +196,31 @@ TEST_P(WindowReaderOn, can_go_while_windows_are_outstanding) {
   }
 }
 
+TEST_P(WindowReaderOn, work_on_a_window_is_done_in_the_readers_thread_which_is_told_the_slots) {
+  const ImageSet set = describe_image_set(make_file());
+  std::thread::id worker;
+  std::vector<SlotRun> told;
+  const RowWork work = [&](Window& window) {
+    if (window.ids.empty()) fail(ExitCode::input, "there is nothing to work on");
+    worker = std::this_thread::get_id();
+    told = window.runs;
+    window.fields[0][0] = std::byte{7};
+  };
+  WindowReader reader(set.source, MPI_COMM_WORLD, timeout_s, work);
+  reader.request({5, 6, 5}, {{3, 10, 2}, {4, 0, 1}});
+  const Window window = reader.take(timeout_s);
+  EXPECT_EQ(window.fields[0][0], std::byte{7});
+  EXPECT_EQ(std::to_integer<int>(window.fields[0][1]), test::pattern(5, 1));
+  EXPECT_NE(worker, std::thread::id());
+  EXPECT_NE(worker, std::this_thread::get_id());
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0].step, 3U);
+  EXPECT_EQ(told[0].first_slot, 10U);
+  EXPECT_EQ(told[1].rows, 1U);
+  reader.request({});
+  test::expect_error(ExitCode::input, "there is nothing to work on", [&] { reader.take(timeout_s); });
+}
+
 TEST_P(WindowReaderOn, an_out_of_range_row_is_an_internal_error_of_that_rank_alone) {
   const ImageSet set = describe_image_set(make_file());
   WindowReader reader(set.source, MPI_COMM_WORLD);

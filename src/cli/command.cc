@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "cli/archs.h"
 #include "cli/ending.h"
 #include "cli/option_set.h"
 #include "comm/agree.h"
@@ -132,6 +133,15 @@ int main(int argc, char** argv) {
     const std::optional<Match> found = match(arguments);
     std::fputs(found ? found->command->help().c_str() : overview().c_str(), stdout);
     return 0;
+  }
+  if (asks_for_archs(arguments)) {
+    try {
+      std::fputs(archs_text(arguments).c_str(), stdout);
+      return 0;
+    } catch (const Error& error) {
+      log::error("{}", error.what());
+      return static_cast<int>(error.code());
+    }
   }
   if (arguments.size() == 1 && arguments[0] == "--version") {
     std::printf("motley %s\n", version);

@@ -55,7 +55,8 @@ std::optional<Match> match(const std::vector<std::string>& arguments) {
   for (const Command& command : commands()) names.emplace_back(command.name);
   std::string given = arguments[0];
   if (given == "data") {
-    if (arguments.size() < 2) fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, cifar, synth, pack, inspect");
+    if (arguments.size() < 2)
+      fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, cifar, synth, pack, inspect");
     given += " " + arguments[1];
   }
   const std::string nearest = nearest_word(given, names);

@@ -83,7 +83,8 @@ const char* const dynamic_masking_options[] = {"masked-lm-prob", "max-prediction
 }  // namespace
 
 void add_data_options(OptionSet& set, train::DataOptions& options) {
-  set.add("task", &options.task, "what to train: mnist, cifar10, cifar100, images (any HDF5 image set) or bert");
+  set.add("task", &options.task,
+          "what to train: mnist, cifar10, cifar100, images (any HDF5 image set) or bert");
   set.add("data", &options.data,
           "directory with the HDF5 files; for BERT also files with commas between them");
   set.add("num-file", &options.num_file, "use the first this many shards of each subset; 0: all");

@@ -239,7 +239,8 @@ ImageSpec read_config(const fs::path& path, const std::string& task) {
   const std::string where = path.string();
   constexpr ExitCode code = ExitCode::checkpoint;
   const Json config = parse_json(read_file(path, code), where, code);
-  if (!config.contains("arch")) return image_spec(task);  // of another kind of task, which is said when it is restored
+  if (!config.contains("arch"))
+    return image_spec(task);  // of another kind of task, which is said when it is restored
   ImageSpec spec;
   spec.task = task;
   spec.arch = json_get<std::string>(config, "arch", where, code);

@@ -65,7 +65,8 @@ TEST_F(ImageLaws, law1_losses_do_not_depend_on_ranks_or_shares_with_augmentation
   for (const Trace* trace : {&one, &four, &three})
     ASSERT_EQ(trace->losses.size(), static_cast<std::size_t>(steps));
   ASSERT_EQ(as_they_are.losses.size(), static_cast<std::size_t>(steps));
-  EXPECT_GT(std::abs(as_they_are.losses.back() / one.losses.back() - 1), 1e-2) << "nothing was cropped or mirrored";
+  EXPECT_GT(std::abs(as_they_are.losses.back() / one.losses.back() - 1), 1e-2)
+      << "nothing was cropped or mirrored";
   EXPECT_LT(one.losses.back(), 0.97 * one.losses.front()) << "it must have learned something";
   double worst = 0;
   for (std::size_t i = 0; i < one.losses.size(); ++i) {

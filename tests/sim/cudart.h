@@ -34,6 +34,8 @@ struct Stream {
   // When the device has come to the end of what was run, as if nothing ran later than it could: work begins
   // when it was put on the stream or when the work before it ended. What events record.
   double clock = 0;
+  // A call of NCCL that is to put work here and has not done so yet: nobody else may use the stream.
+  const char* awaits = nullptr;
 };
 
 int device_count();
@@ -54,10 +56,10 @@ Stream& stream_of(cudaStream_t handle);
 Stream* create_stream();
 void destroy_stream(Stream* stream);
 void put(Stream& stream, Work work);
-// Work that may wait for other processes: it returns false until they have come.
-void enqueue_outside(cudaStream_t stream, std::string name, std::function<bool()> work);
 void run_until(const std::function<bool()>& reached, const std::function<bool()>& first);
 void progress();
+// Calls `work` without the lock, which the caller holds once.
+void unlocked(const std::function<void()>& work);
 void synchronize_device();
 
 cudaEvent_t create_event(bool timed);

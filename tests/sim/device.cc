@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <new>
@@ -89,13 +90,28 @@ struct Machine {
 
   std::optional<Fault> fault = parse_fault(std::getenv("MOTLEY_SIM_FAULT"));
   std::map<std::string, std::uint64_t> calls;
+  bool counts_calls = std::getenv("MOTLEY_SIM_CALLS") != nullptr;
   cudaError_t lost = cudaSuccess;
   cudaError_t last = cudaSuccess;
 };
 
+// At the end of a process that MOTLEY_SIM_CALLS asks for its calls.
+void write_calls();
+
 Machine& machine() {
-  static Machine* const one = new Machine;  // outlives what static destructors free
+  static Machine* const one = [] {
+    auto* const made = new Machine;  // outlives what static destructors free
+    if (made->counts_calls) std::atexit(write_calls);
+    return made;
+  }();
   return *one;
+}
+
+void write_calls() {
+  const std::string path = std::string(std::getenv("MOTLEY_SIM_CALLS")) + "." +
+                           std::to_string(number_from_environment("OMPI_COMM_WORLD_RANK", 0));
+  std::ofstream file(path);
+  for (const auto& [call, count] : machine().calls) file << call << ' ' << count << '\n';
 }
 
 thread_local int device_of_thread = 0;
@@ -243,8 +259,9 @@ std::recursive_mutex& lock() {
 
 Call::Call(const char* name) : guard_(machine().mutex) {
   Machine& m = machine();
-  if (!m.fault || m.fault->call != name) return;
-  if (++m.calls[name] == m.fault->at) fault_ = m.fault->code;
+  if (!m.counts_calls && (!m.fault || m.fault->call != name)) return;
+  const std::uint64_t number = ++m.calls[name];
+  if (m.fault && m.fault->call == name && number == m.fault->at) fault_ = m.fault->code;
 }
 
 Access::Access() {
@@ -432,6 +449,10 @@ Stream& stream_of(cudaStream_t handle) {
     throw Violation("a call was given a stream of device " + std::to_string(stream->device) +
                     " while device " + std::to_string(current_device()) + " is current");
   }
+  if (stream->awaits != nullptr) {
+    throw Violation(std::string("a call was given a stream that ") + stream->awaits +
+                    " has yet to put work on: poll ncclCommGetAsyncError until it says ncclSuccess");
+  }
   return *stream;
 }
 
@@ -461,8 +482,10 @@ void enqueue(cudaStream_t handle, std::string name, std::function<bool()> work) 
   put(stream_of(handle), Work{std::move(name), std::move(work), true, false});
 }
 
-void enqueue_outside(cudaStream_t handle, std::string name, std::function<bool()> work) {
-  put(stream_of(handle), Work{std::move(name), std::move(work), false, true});
+void unlocked(const std::function<void()>& work) {
+  lock().unlock();
+  work();
+  lock().lock();
 }
 
 // Makes what lies before `reached` happen; gives the lock away while it can only wait for others.
@@ -476,9 +499,7 @@ void run_until(const std::function<bool()>& reached, const std::function<bool()>
     }
     if (!outside_work_pending())
       throw Violation("streams wait for each other: nothing on the device can go on");
-    lock().unlock();
-    std::this_thread::yield();
-    lock().lock();
+    unlocked([] { std::this_thread::yield(); });
   }
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cudart.h"
+#include "races.h"
 #include "simt.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -81,6 +82,7 @@ struct Machine {
   std::map<const std::byte*, std::size_t> pinned;
 
   std::set<Stream*> streams;
+  std::size_t streams_made = 0;
   std::map<int, std::unique_ptr<Stream>> default_streams;
   std::set<cudaEvent_t> events;
   bool running = false;
@@ -205,10 +207,18 @@ bool step(Stream& stream) {
       std::optional<Access>& access = m.kept_access == nullptr ? own : *m.kept_access;
       if (!access) access.emplace();
     }
+    if (races::on()) {
+      races::join(stream.seen, work.host);
+      if (stream.seen.size() <= stream.index) stream.seen.resize(stream.index + 1);
+      ++stream.seen[stream.index];
+      races::begin_work(work.name, stream.index, stream.seen);
+    }
     done = work.run();
+    races::end_work();
     if (done) stream.clock = work.waits_outside ? seconds() : stream.clock + (seconds() - begin);
     if (done && work.touches_memory) check_guards(work.name);
   } catch (...) {
+    races::abandon_work();
     m.running = false;
     throw;
   }
@@ -352,6 +362,7 @@ void* allocate(std::size_t bytes) {
     void* const region = ::mmap(nullptr, region_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) throw std::bad_alloc();
     m.region = static_cast<std::byte*>(region);
+    races::set_memory(region);
   }
   const std::size_t size = whole(bytes);
   auto best = m.holes.end();
@@ -370,6 +381,7 @@ void* allocate(std::size_t bytes) {
   m.bytes_in_use[current_device()] += bytes;
   protect(m.access > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
   const Access access;
+  races::forget(pointer, bytes);
   ASAN_UNPOISON_MEMORY_REGION(pointer, size);
   std::memset(pointer, fresh_value, bytes);  // device memory holds anything at first
   std::memset(pointer + bytes, guard_value, size - bytes);
@@ -440,6 +452,7 @@ Stream& stream_of(cudaStream_t handle) {
       stream = std::make_unique<Stream>();
       stream->device = current_device();
       stream->number = 1000000 + static_cast<std::uint64_t>(current_device());
+      stream->index = m.streams_made++;
     }
     return *stream;
   }
@@ -457,11 +470,12 @@ Stream& stream_of(cudaStream_t handle) {
 }
 
 Stream* create_stream() {
-  static std::uint64_t number = 0;
+  Machine& m = machine();
   auto* const stream = new Stream;
   stream->device = current_device();
-  stream->number = number++;
-  machine().streams.insert(stream);
+  stream->index = m.streams_made++;
+  stream->number = stream->index;
+  m.streams.insert(stream);
   return stream;
 }
 
@@ -474,6 +488,7 @@ void destroy_stream(Stream* stream) {
 
 void put(Stream& stream, Work work) {
   work.put_at = seconds();
+  if (races::on()) work.host = races::host();
   stream.work.push_back(std::move(work));
   run_early();
 }
@@ -506,6 +521,7 @@ void run_until(const std::function<bool()>& reached, const std::function<bool()>
 void drain(cudaStream_t handle) {
   Stream& stream = stream_of(handle);
   run_until([&] { return stream.work.empty(); }, [&] { return step(stream); });
+  races::join(races::host(), stream.seen);
 }
 
 void synchronize_device() {
@@ -520,6 +536,11 @@ void synchronize_device() {
                            [&](const auto& entry) { return idle(*entry.second); });
       },
       {});
+  const auto note = [](const Stream& stream) {
+    if (stream.device == current_device()) races::join(races::host(), stream.seen);
+  };
+  for (const Stream* stream : m.streams) note(*stream);
+  for (const auto& [device, stream] : m.default_streams) note(*stream);
 }
 
 void progress() {

@@ -30,6 +30,7 @@
 
 #include "cudart.h"
 #include "device.h"
+#include "races.h"
 #include "simt.h"
 
 namespace sim = motley::sim;
@@ -73,7 +74,8 @@ std::set<ncclComm_t>& communicators() {
 }
 
 ncclComm& known(ncclComm_t comm) {
-  if (!communicators().contains(comm)) throw sim::Violation("a call of NCCL was given a communicator that does not exist");
+  if (!communicators().contains(comm))
+    throw sim::Violation("a call of NCCL was given a communicator that does not exist");
   return *comm;
 }
 
@@ -258,6 +260,7 @@ struct Operation {
     std::memcpy(m.data(), &header, sizeof(Header));
     if (data) {
       const sim::Access access;
+      sim::races::range(send, bytes, false);
       std::memcpy(m.data() + sizeof(Header), send, bytes);
     }
     return m;
@@ -284,6 +287,8 @@ struct Operation {
     bool done = true;
     if (comm.size == 1) {
       const sim::Access access;
+      sim::races::range(send, bytes, false);
+      sim::races::range(receive, bytes, true);
       if (receive != send) std::memmove(receive, send, bytes);
     } else {
       done = comm.is_root() ? run_root(comm) : run_member(comm);
@@ -313,7 +318,8 @@ struct Operation {
       for (const auto& m : messages) {
         Header theirs{};
         std::memcpy(&theirs, m.data(), sizeof(Header));
-        if (!(theirs == header)) throw sim::Violation("NCCL: the members of a communicator called different operations");
+        if (!(theirs == header))
+          throw sim::Violation("NCCL: the members of a communicator called different operations");
       }
       for (std::size_t r = 0; r < members; ++r) {
         if (!sends(static_cast<int>(r))) continue;
@@ -353,6 +359,7 @@ struct Operation {
   void take_result(const ncclComm& comm) {
     if (!receives(comm.rank)) return;
     const sim::Access access;
+    sim::races::range(receive, bytes, true);
     std::memcpy(receive, result.data(), bytes);
   }
 };

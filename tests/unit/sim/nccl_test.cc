@@ -66,7 +66,8 @@ class SimNccl : public testing::Test {
 
   int rank = 0, size = 1;
   cuda::Stream stream;
-  std::unique_ptr<DeviceArray<float>> data = std::make_unique<DeviceArray<float>>(std::vector<float>(8, 1.0f));
+  std::unique_ptr<DeviceArray<float>> data =
+      std::make_unique<DeviceArray<float>>(std::vector<float>(8, 1.0f));
 };
 
 TEST_F(SimNccl, a_communicator_is_not_ready_when_it_is_begun) {

@@ -84,6 +84,15 @@ cudaError_t copy(const char* name, void* to, const void* from, std::size_t bytes
   return cudaSuccess;
 }
 
+cudaError_t create_stream(const char* name, cudaStream_t* stream, unsigned flags) {
+  return entry(name, [&] {
+    if (flags != cudaStreamNonBlocking)
+      throw sim::Violation(std::string(name) + ": only non-blocking streams are simulated");
+    *stream = reinterpret_cast<cudaStream_t>(sim::create_stream());
+    return cudaSuccess;
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -249,16 +258,11 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return entry("cudaStreamCreateWithFlags", [&] {
-    if (flags != cudaStreamNonBlocking)
-      throw sim::Violation("cudaStreamCreateWithFlags: only non-blocking streams are simulated");
-    *stream = reinterpret_cast<cudaStream_t>(sim::create_stream());
-    return cudaSuccess;
-  });
+  return create_stream("cudaStreamCreateWithFlags", stream, flags);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(stream, flags);
+  return create_stream("cudaStreamCreateWithPriority", stream, flags);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

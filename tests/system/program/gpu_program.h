@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/files.h"
@@ -28,31 +30,18 @@ class GpuProgram : public testing::Test {
 
   std::string data(const std::string& name) const { return (directory_.path() / name).string(); }
 
+  // `more` wins over what a run has otherwise.
   std::vector<std::string> train(const std::vector<std::string>& more = {},
                                  const std::string& run = "run") const {
-    std::vector<std::string> arguments = {"train",
-                                          "--task",
-                                          "bert",
-                                          "--data",
-                                          data("train"),
-                                          "--config-file",
-                                          data("bert_config.json"),
-                                          "--save-dir",
-                                          data(run),
-                                          "--global-batch",
-                                          "8",
-                                          "--max-sentences",
-                                          "4",
-                                          "--policy",
-                                          "sync",
-                                          "--max-update",
-                                          "4",
-                                          "--lr",
-                                          "0.001",
-                                          "--log-interval",
-                                          "1",
-                                          "--validate-interval",
-                                          "0"};
+    const std::vector<std::pair<std::string, std::string>> usual = {
+        {"--task", "bert"},        {"--data", data("train")},   {"--config-file", data("bert_config.json")},
+        {"--save-dir", data(run)}, {"--global-batch", "8"},     {"--max-sentences", "4"},
+        {"--policy", "sync"},      {"--max-update", "4"},       {"--lr", "0.001"},
+        {"--log-interval", "1"},   {"--validate-interval", "0"}};
+    std::vector<std::string> arguments = {"train"};
+    for (const auto& [name, value] : usual)
+      if (std::find(more.begin(), more.end(), name) == more.end())
+        arguments.insert(arguments.end(), {name, value});
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }

@@ -66,7 +66,7 @@ TEST_F(GpuProgram, a_driver_that_is_too_old_is_named) {
 TEST_F(GpuProgram, a_gpu_that_the_build_has_no_code_for_is_named) {
   const Environment unknown = with(with(two_gpus, "MOTLEY_SIM_FAULT", "1:cudaFuncGetAttributes:1:209"),
                                    "MOTLEY_SIM_CAPABILITY", "61");
-  expect_failure(run_motley(2, train(), 120, unknown), 6, {"rank 1", "sm_61", "MOTLEY_CUDA_ARCHITECTURES"});
+  expect_failure(run_motley(2, train(), 120, unknown), 6, {"rank 1", "sm_61", "built for the simulated device", "MOTLEY_CUDA_ARCHITECTURES"});
 }
 
 TEST_F(GpuProgram, too_little_memory_is_an_error_that_names_the_device) {

@@ -93,13 +93,21 @@ struct ProcessorShare {
   int processors = 1;
   int ranks = 1;
   int host_ranks = 1;  // all of its host: they share the memory
+  // Of these and of those, the ones whose work a GPU does.
+  int gpu_ranks = 0;
+  int host_gpu_ranks = 0;
 };
 
-// Collective over `world`.
-ProcessorShare processor_share(const Communicator& world);
+// Collective over `world`. `has_gpu`: a GPU does the work of this rank.
+ProcessorShare processor_share(const Communicator& world, bool has_gpu = false);
 
-// OpenMP threads that a rank should use: its part of the processors, at least 1. OMP_NUM_THREADS in the
-// environment wins.
+// OpenMP threads that a CPU rank should use: its part of the processors, of which ranks with a GPU need one each; at
+// least 1. OMP_NUM_THREADS in the environment wins.
 int threads_per_rank(const ProcessorShare& share);
+// Threads of this rank and of those with the same processors, when each CPU rank has `threads`, over processors.
+double crowding(const ProcessorShare& share, int threads);
+// What a CPU rank may use of `host_bytes`, the memory of its host: an equal part of what ranks with a GPU leave, which
+// keep as much as in equal parts of all, but not more than 4 GiB each.
+std::size_t memory_per_cpu_rank(std::size_t host_bytes, const ProcessorShare& share);
 
 }  // namespace motley::comm

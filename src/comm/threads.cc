@@ -63,24 +63,41 @@ std::unique_ptr<Communicator> part_of(const Communicator& world, bool member) {
   return part == MPI_COMM_NULL ? nullptr : owned_part(part, world);
 }
 
-ProcessorShare processor_share(const Communicator& world) {
+ProcessorShare processor_share(const Communicator& world, bool has_gpu) {
   constexpr const char* what = "the number of ranks on each host";
   int processors = 1;
-  const std::vector<double> mine = allowed_processors(processors);
+  std::vector<double> mine = allowed_processors(processors);
+  mine.push_back(has_gpu ? 1.0 : 0.0);
 
   const std::unique_ptr<Communicator> host = ranks_of_host(world);
   const std::vector<double> all = host->all_gather(mine, what);
-  int sharing = 0;
-  if (mine.empty()) sharing = host->size();
+  ProcessorShare share{processors, 0, host->size()};
   for (auto theirs = all.begin(); theirs != all.end(); theirs += static_cast<std::ptrdiff_t>(mine.size())) {
-    sharing += std::equal(mine.begin(), mine.end(), theirs);
+    const bool same = std::equal(mine.begin(), mine.end() - 1, theirs);
+    const bool gpu = theirs[static_cast<std::ptrdiff_t>(mine.size()) - 1] > 0;
+    share.ranks += same;
+    share.gpu_ranks += same && gpu;
+    share.host_gpu_ranks += gpu;
   }
-  return {processors, std::max(1, sharing), host->size()};
+  return share;
 }
 
 int threads_per_rank(const ProcessorShare& share) {
   const int wanted = threads_from_environment();
-  return wanted > 0 ? wanted : std::max(1, share.processors / share.ranks);
+  const int cpu_ranks = std::max(1, share.ranks - share.gpu_ranks);
+  return wanted > 0 ? wanted : std::max(1, (share.processors - share.gpu_ranks) / cpu_ranks);
+}
+
+double crowding(const ProcessorShare& share, int threads) {
+  return static_cast<double>(share.gpu_ranks + (share.ranks - share.gpu_ranks) * threads) / share.processors;
+}
+
+std::size_t memory_per_cpu_rank(std::size_t host_bytes, const ProcessorShare& share) {
+  constexpr std::size_t most_of_gpu_rank = std::size_t{4} << 30;
+  const auto ranks = static_cast<std::size_t>(share.host_ranks),
+             gpu_ranks = static_cast<std::size_t>(share.host_gpu_ranks);
+  const std::size_t of_gpu_ranks = gpu_ranks * std::min(most_of_gpu_rank, host_bytes / ranks);
+  return (host_bytes - of_gpu_ranks) / std::max<std::size_t>(1, ranks - gpu_ranks);
 }
 
 }  // namespace motley::comm

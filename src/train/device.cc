@@ -118,13 +118,13 @@ const GpuSupport* find_gpu_support(bool insist) {
 }
 
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::Communicator& world) {
-  const comm::ProcessorShare share = comm::processor_share(world);
   std::vector<GpuInfo> gpus;
   comm::agree(world, "looking for GPUs", [&] { gpus = visible_gpus(options.device); });
   const std::unique_ptr<comm::Communicator> host = comm::ranks_of_host(world);
   const std::vector<std::vector<double>> seen = seen_by_ranks(gpus, *host);
   int gpu = -1;
   comm::agree(world, "choosing GPUs", [&] { gpu = choose_gpu(seen, host->rank(), world.host()); });
+  const comm::ProcessorShare share = comm::processor_share(world, gpu >= 0);
   std::unique_ptr<Backend> backend;
   comm::agree(world, "opening the device", [&] {
     if (gpu >= 0) {
@@ -132,7 +132,7 @@ std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::
       return;
     }
     const int threads = options.threads > 0 ? options.threads : comm::threads_per_rank(share);
-    backend = make_cpu_backend(threads, machine_memory_bytes() / static_cast<std::size_t>(share.host_ranks));
+    backend = make_cpu_backend(threads, comm::memory_per_cpu_rank(machine_memory_bytes(), share));
   });
   return backend;
 }

@@ -17,7 +17,8 @@ struct DeviceOptions {
 
 // The backend of this rank. The ranks of a host that take GPUs take one each, in the order of their ranks, the
 // first of those that they see which no other has; it is an error when there are fewer. CPU ranks of a host
-// have equal parts of its memory as their limits. Ranks may have different options. Collective;
+// have equal parts of what the others leave of its processors and its memory (comm::threads_per_rank,
+// comm::memory_per_cpu_rank). Ranks may have different options. Collective;
 // AgreedError(device) when some device cannot be had.
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::Communicator& world);
 

@@ -55,8 +55,9 @@ void Trainer::build() {
   devices_text_ = devices_text(*backend_, world_);
   memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
   memory_limit_ = memory_limits_.bytes(1);
-  const comm::ProcessorShare share = comm::processor_share(world_);
-  double crowding[] = {static_cast<double>(share.ranks * backend_->device().threads) / share.processors};
+  const bool has_gpu = backend_->device().kind == "cuda";
+  const comm::ProcessorShare share = comm::processor_share(world_, has_gpu);
+  double crowding[] = {comm::crowding(share, has_gpu ? 1 : backend_->device().threads)};
   world_.all_reduce_max(crowding, "how crowded the hosts are");
   crowded_ = crowding[0] > 1;
   check_precision(options_.model.precision, *backend_, world_);

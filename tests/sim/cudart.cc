@@ -67,18 +67,30 @@ cudaError_t copy(const char* name, void* to, const void* from, std::size_t bytes
     const auto staged = std::make_shared<std::vector<std::byte>>(
         static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
     sim::enqueue(stream, name, [staged, to] {
+      sim::races::range(to, staged->size(), true);
       std::memcpy(to, staged->data(), staged->size());
       return true;
     });
     return cudaSuccess;
   }
   sim::enqueue(stream, name, [to, from, bytes] {
+    sim::races::range(from, bytes, false);
+    sim::races::range(to, bytes, true);
     std::memcpy(to, from, bytes);
     return true;
   });
   // To pageable memory: the call returns when it is done.
   if (kind == cudaMemcpyDeviceToHost && !sim::is_pinned(to, bytes)) sim::drain(stream);
   return cudaSuccess;
+}
+
+cudaError_t create_stream(const char* name, cudaStream_t* stream, unsigned flags) {
+  return entry(name, [&] {
+    if (flags != cudaStreamNonBlocking)
+      throw sim::Violation(std::string(name) + ": only non-blocking streams are simulated");
+    *stream = reinterpret_cast<cudaStream_t>(sim::create_stream());
+    return cudaSuccess;
+  });
 }
 
 }  // namespace
@@ -237,6 +249,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
   return entry("cudaMemsetAsync", [&] {
     sim::check_device("cudaMemsetAsync", "devPtr", pointer, bytes);
     sim::enqueue(stream, "cudaMemsetAsync", [=] {
+      sim::races::range(pointer, bytes, true);
       std::memset(pointer, value, bytes);
       return true;
     });
@@ -245,16 +258,11 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return entry("cudaStreamCreateWithFlags", [&] {
-    if (flags != cudaStreamNonBlocking)
-      throw sim::Violation("cudaStreamCreateWithFlags: only non-blocking streams are simulated");
-    *stream = reinterpret_cast<cudaStream_t>(sim::create_stream());
-    return cudaSuccess;
-  });
+  return create_stream("cudaStreamCreateWithFlags", stream, flags);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(stream, flags);
+  return create_stream("cudaStreamCreateWithPriority", stream, flags);
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -289,7 +297,10 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return entry("cudaStreamQuery", [&] {
     sim::progress();
-    return sim::stream_of(stream).work.empty() ? cudaSuccess : cudaErrorNotReady;
+    const sim::Stream& s = sim::stream_of(stream);
+    if (!s.work.empty()) return cudaErrorNotReady;
+    sim::races::join(sim::races::host(), s.seen);
+    return cudaSuccess;
   });
 }
 
@@ -316,6 +327,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     sim::put(s, {"cudaEventRecord", [&e, &s, ticket] {
                    e.completed = std::max(e.completed, ticket);
                    if (e.completed == ticket) e.seconds = s.clock;
+                   e.seen = s.seen;
                    return true;
                  }});
     return cudaSuccess;
@@ -330,6 +342,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     sim::put(s, {"cudaStreamWaitEvent", [&e, &s, ticket] {
                    if (e.completed < ticket) return false;
                    s.clock = std::max(s.clock, e.seconds);
+                   sim::races::join(s.seen, e.seen);
                    return true;
                  }});
     return cudaSuccess;
@@ -340,7 +353,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return entry("cudaEventQuery", [&] {
     const CUevent_st& e = sim::event_of(event);
     if (e.completed < e.recorded) sim::progress();
-    return e.completed < e.recorded ? cudaErrorNotReady : cudaSuccess;
+    if (e.completed < e.recorded) return cudaErrorNotReady;
+    sim::races::join(sim::races::host(), e.seen);
+    return cudaSuccess;
   });
 }
 
@@ -349,6 +364,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     const CUevent_st& e = sim::event_of(event);
     const std::uint64_t ticket = e.recorded;
     sim::run_until([&] { return e.completed >= ticket; }, {});
+    sim::races::join(sim::races::host(), e.seen);
     return cudaSuccess;
   });
 }

@@ -9,12 +9,15 @@
 #include <functional>
 #include <string>
 
+#include "races.h"
+
 // What cudaEvent_t points to: the runtime's own type, which nobody but the runtime defines.
 struct CUevent_st {
   bool timed = true;
   std::uint64_t recorded = 0;   // calls of cudaEventRecord
   std::uint64_t completed = 0;  // the newest of them that a stream has come to
   double seconds = 0;           // when
+  motley::sim::races::Clocks seen;  // of what comes before it
 };
 
 namespace motley::sim {
@@ -25,15 +28,20 @@ struct Work {
   bool touches_memory = false;  // of the device: such work runs with access to it, and guards are looked at after it
   bool waits_outside = false;   // may wait for other processes; takes what access it needs itself
   double put_at = 0;           // when
+  races::Clocks host{};        // what the host had waited for then
 };
 
 struct Stream {
   int device = 0;
   std::uint64_t number = 0;
+  std::size_t index = 0;  // for races
   std::deque<Work> work;
   // When the device has come to the end of what was run, as if nothing ran later than it could: work begins
   // when it was put on the stream or when the work before it ended. What events record.
   double clock = 0;
+  // A call of NCCL that is to put work here and has not done so yet: nobody else may use the stream.
+  const char* awaits = nullptr;
+  races::Clocks seen;  // of what has run on it
 };
 
 int device_count();
@@ -54,10 +62,10 @@ Stream& stream_of(cudaStream_t handle);
 Stream* create_stream();
 void destroy_stream(Stream* stream);
 void put(Stream& stream, Work work);
-// Work that may wait for other processes: it returns false until they have come.
-void enqueue_outside(cudaStream_t stream, std::string name, std::function<bool()> work);
 void run_until(const std::function<bool()>& reached, const std::function<bool()>& first);
 void progress();
+// Calls `work` without the lock, which the caller holds once.
+void unlocked(const std::function<void()>& work);
 void synchronize_device();
 
 cudaEvent_t create_event(bool timed);

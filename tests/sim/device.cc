@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <new>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "cudart.h"
+#include "races.h"
 #include "simt.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -80,6 +82,7 @@ struct Machine {
   std::map<const std::byte*, std::size_t> pinned;
 
   std::set<Stream*> streams;
+  std::size_t streams_made = 0;
   std::map<int, std::unique_ptr<Stream>> default_streams;
   std::set<cudaEvent_t> events;
   bool running = false;
@@ -89,13 +92,28 @@ struct Machine {
 
   std::optional<Fault> fault = parse_fault(std::getenv("MOTLEY_SIM_FAULT"));
   std::map<std::string, std::uint64_t> calls;
+  bool counts_calls = std::getenv("MOTLEY_SIM_CALLS") != nullptr;
   cudaError_t lost = cudaSuccess;
   cudaError_t last = cudaSuccess;
 };
 
+// At the end of a process that MOTLEY_SIM_CALLS asks for its calls.
+void write_calls();
+
 Machine& machine() {
-  static Machine* const one = new Machine;  // outlives what static destructors free
+  static Machine* const one = [] {
+    auto* const made = new Machine;  // outlives what static destructors free
+    if (made->counts_calls) std::atexit(write_calls);
+    return made;
+  }();
   return *one;
+}
+
+void write_calls() {
+  const std::string path = std::string(std::getenv("MOTLEY_SIM_CALLS")) + "." +
+                           std::to_string(number_from_environment("OMPI_COMM_WORLD_RANK", 0));
+  std::ofstream file(path);
+  for (const auto& [call, count] : machine().calls) file << call << ' ' << count << '\n';
 }
 
 thread_local int device_of_thread = 0;
@@ -189,10 +207,18 @@ bool step(Stream& stream) {
       std::optional<Access>& access = m.kept_access == nullptr ? own : *m.kept_access;
       if (!access) access.emplace();
     }
+    if (races::on()) {
+      races::join(stream.seen, work.host);
+      if (stream.seen.size() <= stream.index) stream.seen.resize(stream.index + 1);
+      ++stream.seen[stream.index];
+      races::begin_work(work.name, stream.index, stream.seen);
+    }
     done = work.run();
+    races::end_work();
     if (done) stream.clock = work.waits_outside ? seconds() : stream.clock + (seconds() - begin);
     if (done && work.touches_memory) check_guards(work.name);
   } catch (...) {
+    races::abandon_work();
     m.running = false;
     throw;
   }
@@ -243,8 +269,9 @@ std::recursive_mutex& lock() {
 
 Call::Call(const char* name) : guard_(machine().mutex) {
   Machine& m = machine();
-  if (!m.fault || m.fault->call != name) return;
-  if (++m.calls[name] == m.fault->at) fault_ = m.fault->code;
+  if (!m.counts_calls && (!m.fault || m.fault->call != name)) return;
+  const std::uint64_t number = ++m.calls[name];
+  if (m.fault && m.fault->call == name && number == m.fault->at) fault_ = m.fault->code;
 }
 
 Access::Access() {
@@ -335,6 +362,7 @@ void* allocate(std::size_t bytes) {
     void* const region = ::mmap(nullptr, region_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) throw std::bad_alloc();
     m.region = static_cast<std::byte*>(region);
+    races::set_memory(region);
   }
   const std::size_t size = whole(bytes);
   auto best = m.holes.end();
@@ -353,6 +381,7 @@ void* allocate(std::size_t bytes) {
   m.bytes_in_use[current_device()] += bytes;
   protect(m.access > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
   const Access access;
+  races::forget(pointer, bytes);
   ASAN_UNPOISON_MEMORY_REGION(pointer, size);
   std::memset(pointer, fresh_value, bytes);  // device memory holds anything at first
   std::memset(pointer + bytes, guard_value, size - bytes);
@@ -423,6 +452,7 @@ Stream& stream_of(cudaStream_t handle) {
       stream = std::make_unique<Stream>();
       stream->device = current_device();
       stream->number = 1000000 + static_cast<std::uint64_t>(current_device());
+      stream->index = m.streams_made++;
     }
     return *stream;
   }
@@ -432,15 +462,20 @@ Stream& stream_of(cudaStream_t handle) {
     throw Violation("a call was given a stream of device " + std::to_string(stream->device) +
                     " while device " + std::to_string(current_device()) + " is current");
   }
+  if (stream->awaits != nullptr) {
+    throw Violation(std::string("a call was given a stream that ") + stream->awaits +
+                    " has yet to put work on: poll ncclCommGetAsyncError until it says ncclSuccess");
+  }
   return *stream;
 }
 
 Stream* create_stream() {
-  static std::uint64_t number = 0;
+  Machine& m = machine();
   auto* const stream = new Stream;
   stream->device = current_device();
-  stream->number = number++;
-  machine().streams.insert(stream);
+  stream->index = m.streams_made++;
+  stream->number = stream->index;
+  m.streams.insert(stream);
   return stream;
 }
 
@@ -453,6 +488,7 @@ void destroy_stream(Stream* stream) {
 
 void put(Stream& stream, Work work) {
   work.put_at = seconds();
+  if (races::on()) work.host = races::host();
   stream.work.push_back(std::move(work));
   run_early();
 }
@@ -461,8 +497,10 @@ void enqueue(cudaStream_t handle, std::string name, std::function<bool()> work) 
   put(stream_of(handle), Work{std::move(name), std::move(work), true, false});
 }
 
-void enqueue_outside(cudaStream_t handle, std::string name, std::function<bool()> work) {
-  put(stream_of(handle), Work{std::move(name), std::move(work), false, true});
+void unlocked(const std::function<void()>& work) {
+  lock().unlock();
+  work();
+  lock().lock();
 }
 
 // Makes what lies before `reached` happen; gives the lock away while it can only wait for others.
@@ -476,15 +514,14 @@ void run_until(const std::function<bool()>& reached, const std::function<bool()>
     }
     if (!outside_work_pending())
       throw Violation("streams wait for each other: nothing on the device can go on");
-    lock().unlock();
-    std::this_thread::yield();
-    lock().lock();
+    unlocked([] { std::this_thread::yield(); });
   }
 }
 
 void drain(cudaStream_t handle) {
   Stream& stream = stream_of(handle);
   run_until([&] { return stream.work.empty(); }, [&] { return step(stream); });
+  races::join(races::host(), stream.seen);
 }
 
 void synchronize_device() {
@@ -499,6 +536,11 @@ void synchronize_device() {
                            [&](const auto& entry) { return idle(*entry.second); });
       },
       {});
+  const auto note = [](const Stream& stream) {
+    if (stream.device == current_device()) races::join(races::host(), stream.seen);
+  };
+  for (const Stream* stream : m.streams) note(*stream);
+  for (const auto& [device, stream] : m.default_streams) note(*stream);
 }
 
 void progress() {

@@ -10,6 +10,7 @@
 //    pinned host memory under a copy, therefore gives wrong results.
 //  * Each call of a library can fail: MOTLEY_SIM_FAULT = RANK:CALL:N:CODE makes the N-th CALL of that rank (of
 //    OMPI_COMM_WORLD_RANK, 0 without MPI) return CODE. A CUDA error that loses the device stays, as in CUDA.
+//    MOTLEY_SIM_CALLS = FILE makes a process that ends by itself write how often it made each call to FILE.RANK.
 //
 // All calls may come from any thread; one lock serves them all.
 #pragma once

@@ -1,21 +1,36 @@
 // The calls of NCCL that the program makes, as its documentation describes them, over MPI: every member of a
 // communicator sends what it has to the one that made the id, which sums in the order of ranks and sends the
-// result back. Operations wait on their stream until all have come, as NCCL's do on a GPU. Communicators are
-// non-blocking only.
+// result back. Operations wait on their stream until all have come, as NCCL's do on a GPU.
+//
+// Communicators are non-blocking only, and strict:
+//
+//  * Most calls say ncclInProgress, and are done when ncclCommGetAsyncError, asked again and again, says ncclSuccess.
+//    Before that neither the communicator nor the stream that an operation goes to may be used.
+//  * One thread at a time in the calls of a communicator.
+//  * What went wrong stays: every later call says so, and operations on streams never end. So do those whose peers
+//    are gone, and whoever then waits for the stream or the device waits for ever, as on a GPU.
+//  * ncclCommFinalize ends when all members have called it and their operations are done. ncclCommDestroy without
+//    it would wait for them without any deadline: it is a Violation.
 //
 // MOTLEY_SIM_NCCL_VERSION is the version that this rank has (default: the header's).
 #include <mpi.h>
 #include <nccl.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cudart.h"
 #include "device.h"
+#include "races.h"
 #include "simt.h"
 
 namespace sim = motley::sim;
@@ -24,13 +39,19 @@ struct ncclComm {
   int root_world = 0;  // of the rank that made the id
   int tag = 0;
   int rank = 0, size = 1, device = 0;
-  bool aborted = false;
   ncclResult_t async = ncclInProgress;
-  std::uint64_t operations = 0;
-  // Initialisation.
+  std::uint64_t operations = 0, operations_done = 0;
+  std::atomic<bool> in_call = false;
+  bool finalized = false;
+  // What the last call left to be done, and how many polls from now that happens.
+  std::function<void()> launch;
+  sim::Stream* stream = nullptr;  // of `launch`
+  std::uint64_t polls = 0;
+  // Meetings of all members: initialisation and the end.
   std::vector<int> world_ranks;  // by rank; on the root alone
   std::size_t heard = 0;
   std::int32_t hello[2] = {};
+  bool said_hello = false;
   MPI_Request request = MPI_REQUEST_NULL;
   bool waits_for_answer = false;
   std::int32_t answer = 0;
@@ -53,7 +74,8 @@ std::set<ncclComm_t>& communicators() {
 }
 
 ncclComm& known(ncclComm_t comm) {
-  if (!communicators().contains(comm)) throw sim::Violation("a call of NCCL was given a communicator that does not exist");
+  if (!communicators().contains(comm))
+    throw sim::Violation("a call of NCCL was given a communicator that does not exist");
   return *comm;
 }
 
@@ -70,8 +92,61 @@ ncclResult_t entry(const char* name, F work) {
   return work();
 }
 
-// A step towards a communicator that all members know of.
-void connect(ncclComm& comm) {
+// A call with a communicator, which takes a moment, so that a second thread in it is met.
+class Inside {
+ public:
+  Inside(const char* name, ncclComm_t handle) {
+    const std::lock_guard guard(sim::lock());
+    comm_ = &known(handle);
+    if (comm_->in_call.exchange(true))
+      throw sim::Violation(std::string(name) + ": another thread is in a call with the same communicator");
+    sim::unlocked([] { std::this_thread::sleep_for(std::chrono::microseconds(20)); });
+  }
+  ~Inside() {
+    if (comm_ != nullptr) comm_->in_call = false;
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+  ncclComm& comm() const { return *comm_; }
+  void destroyed() { comm_ = nullptr; }
+
+ private:
+  ncclComm* comm_ = nullptr;
+};
+
+// A call that uses a communicator, which must be ready.
+template <class F>
+ncclResult_t entry(const char* name, ncclComm_t handle, F work) {
+  Inside inside(name, handle);
+  ncclComm& comm = inside.comm();
+  const sim::Call call(name);
+  if (comm.async == ncclInProgress)
+    throw sim::Violation(std::string(name) + ": the communicator is not ready: poll ncclCommGetAsyncError");
+  if (comm.async != ncclSuccess) return comm.async;
+  if (call.fault()) return comm.async = static_cast<ncclResult_t>(*call.fault());
+  if (sim::lost_device() != cudaSuccess) return comm.async = ncclUnhandledCudaError;
+  return work(inside);
+}
+
+// Every member's rank and size go to the root.
+void say_hello(ncclComm& comm) {
+  comm.said_hello = true;
+  comm.waits_for_answer = false;
+  comm.hello[0] = comm.rank;
+  comm.hello[1] = comm.size;
+  comm.heard = 1;
+  if (!comm.is_root() && comm.size > 1)
+    MPI_Isend(comm.hello, 2, MPI_INT32_T, comm.root_world, comm.tag, MPI_COMM_WORLD, &comm.request);
+}
+
+// A step of a meeting towards its end, which is when all members know that all have come.
+void meet(ncclComm& comm) {
+  if (comm.operations_done < comm.operations) {
+    sim::progress();
+    return;
+  }
+  if (!comm.said_hello) say_hello(comm);
   if (comm.size == 1) {
     comm.async = ncclSuccess;
     return;
@@ -88,9 +163,11 @@ void connect(ncclComm& comm) {
         throw sim::Violation("ncclCommInitRankConfig: one rank says " + std::to_string(comm.hello[1]) +
                              " ranks, another " + std::to_string(comm.size));
       }
-      int& place = comm.world_ranks.at(static_cast<std::size_t>(comm.hello[0]));
-      if (place >= 0) throw sim::Violation("ncclCommInitRankConfig: two members have the same rank");
-      place = status.MPI_SOURCE;
+      if (!comm.finalized) {
+        int& place = comm.world_ranks.at(static_cast<std::size_t>(comm.hello[0]));
+        if (place >= 0) throw sim::Violation("ncclCommInitRankConfig: two members have the same rank");
+        place = status.MPI_SOURCE;
+      }
       if (++comm.heard < static_cast<std::size_t>(comm.size)) continue;
       for (const int member : comm.world_ranks) {
         if (member == world_rank()) continue;
@@ -109,6 +186,15 @@ void connect(ncclComm& comm) {
     return;
   }
   comm.async = ncclSuccess;
+}
+
+// What a poll of a communicator that is in progress achieves.
+void go_on(ncclComm& comm) {
+  if (!comm.launch) return meet(comm);
+  if (comm.polls-- > 1) return;
+  comm.stream->awaits = nullptr;
+  comm.async = ncclSuccess;
+  std::exchange(comm.launch, nullptr)();
 }
 
 std::size_t size_of(ncclDataType_t type) {
@@ -174,6 +260,7 @@ struct Operation {
     std::memcpy(m.data(), &header, sizeof(Header));
     if (data) {
       const sim::Access access;
+      sim::races::range(send, bytes, false);
       std::memcpy(m.data() + sizeof(Header), send, bytes);
     }
     return m;
@@ -196,13 +283,18 @@ struct Operation {
   }
 
   bool run(ncclComm& comm) {
-    if (comm.aborted) return true;
+    if (comm.async != ncclSuccess && comm.async != ncclInProgress) return false;
+    bool done = true;
     if (comm.size == 1) {
       const sim::Access access;
+      sim::races::range(send, bytes, false);
+      sim::races::range(receive, bytes, true);
       if (receive != send) std::memmove(receive, send, bytes);
-      return true;
+    } else {
+      done = comm.is_root() ? run_root(comm) : run_member(comm);
     }
-    return comm.is_root() ? run_root(comm) : run_member(comm);
+    if (done) ++comm.operations_done;
+    return done;
   }
 
   bool run_root(ncclComm& comm) {
@@ -226,7 +318,8 @@ struct Operation {
       for (const auto& m : messages) {
         Header theirs{};
         std::memcpy(&theirs, m.data(), sizeof(Header));
-        if (!(theirs == header)) throw sim::Violation("NCCL: the members of a communicator called different operations");
+        if (!(theirs == header))
+          throw sim::Violation("NCCL: the members of a communicator called different operations");
       }
       for (std::size_t r = 0; r < members; ++r) {
         if (!sends(static_cast<int>(r))) continue;
@@ -266,17 +359,16 @@ struct Operation {
   void take_result(const ncclComm& comm) {
     if (!receives(comm.rank)) return;
     const sim::Access access;
+    sim::races::range(receive, bytes, true);
     std::memcpy(receive, result.data(), bytes);
   }
 };
 
 ncclResult_t put(const char* name, Kind kind, const void* send, void* receive, std::size_t count,
                  ncclDataType_t type, int root, ncclComm_t handle, cudaStream_t stream) {
-  return entry(name, [&] {
-    ncclComm& comm = known(handle);
-    if (comm.async == ncclInProgress)
-      throw sim::Violation(std::string(name) + ": the communicator is not ready: poll ncclCommGetAsyncError");
-    if (comm.async != ncclSuccess) return comm.async;
+  return entry(name, handle, [&](Inside& inside) {
+    ncclComm& comm = inside.comm();
+    if (comm.finalized) throw sim::Violation(std::string(name) + ": the communicator has been finalized");
     if (root < 0 || root >= comm.size) return ncclInvalidArgument;
     if (comm.device != sim::current_device())
       throw sim::Violation(std::string(name) + ": another device was current when the communicator was made");
@@ -290,8 +382,20 @@ ncclResult_t put(const char* name, Kind kind, const void* send, void* receive, s
       sim::check_device(name, "sendbuff", send, operation->bytes, size_of(type));
     if (operation->receives(comm.rank))
       sim::check_device(name, "recvbuff", receive, operation->bytes, size_of(type));
-    sim::enqueue_outside(stream, name, [&comm, operation] { return operation->run(comm); });
-    return ncclSuccess;
+    sim::Stream& on = sim::stream_of(stream);
+    auto launch = [&comm, &on, name, operation] {
+      sim::put(on, {name, [&comm, operation] { return operation->run(comm); }, false, true});
+    };
+    // Every fourth is under way when the call returns.
+    comm.polls = comm.operations % 4;
+    if (comm.polls == 0) {
+      launch();
+      return ncclSuccess;
+    }
+    comm.launch = std::move(launch);
+    comm.stream = &on;
+    on.awaits = name;
+    return comm.async = ncclInProgress;
   });
 }
 
@@ -334,12 +438,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId uni
     if (id.root_world == world_rank()) {
       made->world_ranks.assign(static_cast<std::size_t>(size), -1);
       made->world_ranks[static_cast<std::size_t>(rank)] = world_rank();
-      made->heard = 1;
-    } else {
-      made->hello[0] = rank;
-      made->hello[1] = size;
-      MPI_Isend(made->hello, 2, MPI_INT32_T, id.root_world, made->tag, MPI_COMM_WORLD, &made->request);
     }
+    say_hello(*made);
     communicators().insert(made);
     *comm = made;
     return ncclInProgress;
@@ -347,33 +447,33 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId uni
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
+  const Inside inside("ncclCommGetAsyncError", handle);
   const sim::Call call("ncclCommGetAsyncError");
-  ncclComm& comm = known(handle);
-  if (call.fault()) comm.async = static_cast<ncclResult_t>(*call.fault());
-  if (comm.async == ncclInProgress) connect(comm);
+  ncclComm& comm = inside.comm();
+  if (call.fault()) {
+    comm.async = static_cast<ncclResult_t>(*call.fault());
+    if (std::exchange(comm.launch, nullptr)) comm.stream->awaits = nullptr;
+  }
+  if (comm.async == ncclInProgress) go_on(comm);
   *error = comm.async;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommAbort(ncclComm_t handle) {
-  return entry("ncclCommAbort", [&] {
-    known(handle).aborted = true;  // what is enqueued still looks at it
-    communicators().erase(handle);
-    return ncclSuccess;
-  });
-}
-
 ncclResult_t ncclCommFinalize(ncclComm_t handle) {
-  return entry("ncclCommFinalize", [&] {
-    known(handle);
-    return ncclSuccess;
+  return entry("ncclCommFinalize", handle, [&](Inside& inside) {
+    ncclComm& comm = inside.comm();
+    if (comm.finalized) throw sim::Violation("ncclCommFinalize: the communicator has been finalized before");
+    comm.finalized = true;
+    comm.said_hello = false;
+    return comm.async = ncclInProgress;
   });
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
-  return entry("ncclCommDestroy", [&] {
-    known(handle);
-    sim::synchronize_device();
+  return entry("ncclCommDestroy", handle, [&](Inside& inside) {
+    if (!inside.comm().finalized)
+      throw sim::Violation("ncclCommDestroy: without ncclCommFinalize it may wait for ever for other ranks");
+    inside.destroyed();
     communicators().erase(handle);
     delete handle;
     return ncclSuccess;

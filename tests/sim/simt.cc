@@ -16,6 +16,8 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#include "races.h"
+
 namespace motley::sim {
 
 const ThreadPlace* place = nullptr;
@@ -129,7 +131,12 @@ class Executor {
   std::string name(const Grid& grid, const Lane& lane) const;
   void make_shared(std::size_t bytes);
 
+  void see(std::size_t first, std::size_t lanes, unsigned mask);
+
   std::vector<Lane> lanes_;
+  // For races: by thread, how far it knows each lane of its warp to have come, counted in calls of __syncwarp.
+  std::vector<std::array<std::uint32_t, warp_size>> seen_;
+  std::uint32_t barriers_ = 0;  // that the block has passed
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<int> free_;
   boost::context::fiber main_;
@@ -201,6 +208,10 @@ void Executor::resume(Lane& lane, const std::function<void()>& body) {
   lane.state = State::ready;
   running_ = &lane;
   place = &lane.place;
+  if (!seen_.empty()) {
+    const auto index = static_cast<std::size_t>(&lane - lanes_.data());
+    races::run_thread({static_cast<std::uint32_t>(index), barriers_, seen_[index].data()});
+  }
   fiber.resume();
   running_ = nullptr;
   place = nullptr;
@@ -264,6 +275,7 @@ bool Executor::complete_exchange(const Grid& grid, std::span<Lane> warp) {
       }
     }
     if (!complete) continue;
+    if (first.kind == Exchange::sync) see(static_cast<std::size_t>(warp.data() - lanes_.data()), warp.size(), mask);
     std::array<std::uint64_t, warp_size> values{};
     std::uint64_t ballot = 0;
     for (std::size_t i = 0; i < warp.size(); ++i) {
@@ -302,6 +314,21 @@ bool Executor::complete_exchange(const Grid& grid, std::span<Lane> warp) {
     return true;
   }
   return false;
+}
+
+// Lanes of a warp that __syncwarp brings together: each sees what the others have.
+void Executor::see(std::size_t first, std::size_t lanes, unsigned mask) {
+  if (seen_.empty()) return;
+  std::array<std::uint32_t, warp_size> all{};
+  for (std::size_t i = 0; i < lanes; ++i) {
+    if ((mask >> i & 1u) == 0) continue;
+    for (std::size_t j = 0; j < warp_size; ++j) all[j] = std::max(all[j], seen_[first + i][j]);
+  }
+  for (std::size_t i = 0; i < lanes; ++i) {
+    if ((mask >> i & 1u) == 0) continue;
+    seen_[first + i] = all;
+    ++seen_[first + i][i];
+  }
 }
 
 // As far as it can: until each lane has ended or waits at a barrier.
@@ -346,6 +373,7 @@ void Executor::release_barrier(const Grid& grid) {
     }
     lane.state = State::ready;
   }
+  ++barriers_;
 }
 
 void Executor::make_shared(std::size_t bytes) {
@@ -353,6 +381,7 @@ void Executor::make_shared(std::size_t bytes) {
   void* memory = nullptr;
   if (::posix_memalign(&memory, 16, std::max<std::size_t>(16, bytes)) != 0) throw std::bad_alloc();
   shared_.reset(static_cast<std::byte*>(memory));
+  races::add_shared(memory, bytes);
   std::memset(shared_.get(), 0xff, std::max<std::size_t>(16, bytes));
 }
 
@@ -367,8 +396,12 @@ void Executor::run_block(const Grid& grid, const uint3& block, const std::functi
                        size,
                        grid.blocks};
   }
-  make_shared(grid.shared_bytes);
   ++block_number;
+  seen_.assign(races::on() ? lanes_.size() : 0, {});
+  for (std::size_t i = 0; i < seen_.size(); ++i) seen_[i][i % warp_size] = 1;
+  barriers_ = 0;
+  races::begin_block();
+  make_shared(grid.shared_bytes);
   std::vector<std::size_t> warps((lanes_.size() + warp_size - 1) / warp_size);
   for (std::size_t i = 0; i < warps.size(); ++i) warps[i] = i;
   for (;;) {
@@ -426,6 +459,11 @@ std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int ar
   lane.where = where;
   executor().suspend(State::at_exchange);
   return lane.value;
+}
+
+void begin_shared(void* array, std::size_t bytes) {
+  std::memset(array, 0xff, bytes);
+  races::add_shared(array, bytes);
 }
 
 void* dynamic_shared_memory() {

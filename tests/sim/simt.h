@@ -66,6 +66,9 @@ void* dynamic_shared_memory();
 // Counts the blocks that have run.
 extern std::uint64_t block_number;
 
+// When a block first comes to an array in static shared memory.
+void begin_shared(void* array, std::size_t bytes);
+
 // An array in static shared memory, T being its type: filled with what is a NaN in every type when a block
 // first comes to it, so that nobody reads what another block has left.
 template <class T>
@@ -75,7 +78,7 @@ class Shared {
   auto& operator[](Index index) {
     if (block_ != block_number) {
       block_ = block_number;
-      std::memset(static_cast<void*>(&array_), 0xff, sizeof(T));
+      begin_shared(&array_, sizeof(T));
     }
     return array_[index];
   }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "comm/backoff.h"
+#include "core/log.h"
 #include "kernels/cuda/cuda.h"
 
 namespace motley::comm {
@@ -38,12 +39,14 @@ NcclCommunicator::~NcclCommunicator() {
   if (comm_ == nullptr || failed_) return;
   try {
     const std::lock_guard lock(mutex_);
-    const ncclResult_t result = ncclCommFinalize(comm_);
-    if (result != ncclSuccess && result != ncclInProgress) return;
+    ncclResult_t result = ncclCommFinalize(comm_);
+    if (result != ncclSuccess && result != ncclInProgress) fail_with(result, "ncclCommFinalize");
     wait_until_ready("the end of NCCL's communicator");
-    ncclCommDestroy(comm_);
-  } catch (const Error&) {
-    // The run is over, or has an error of its own to report.
+    result = ncclCommDestroy(comm_);
+    if (result != ncclSuccess) fail_with(result, "ncclCommDestroy");
+  } catch (const Error& error) {
+    // All sums are done. What other ranks then wait for has a reason that somebody must give.
+    log::warn("{}", error.what());
   }
 }
 

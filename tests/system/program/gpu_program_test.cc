@@ -5,64 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
-#include "core/json.h"
-#include "support/bert_shards.h"
-#include "support/expect_failure.h"
-#include "support/paths.h"
+#include "system/program/gpu_program.h"
 
 namespace motley::test {
 namespace {
-
-using Environment = std::map<std::string, std::string>;
-
-class GpuProgram : public testing::Test {
- protected:
-  GpuProgram() {
-    write_learnable_bert_shards(data("train"), {{96}}, 5);
-    write_bert_config(data("bert_config.json"));
-  }
-
-  std::string data(const std::string& name) const { return (directory_.path() / name).string(); }
-
-  std::vector<std::string> train(const std::vector<std::string>& more = {},
-                                 const std::string& run = "run") const {
-    std::vector<std::string> arguments = {
-        "train",           "--task",       "bert", "--data",         data("train"), "--config-file",
-        data("bert_config.json"), "--save-dir", data(run), "--global-batch", "8",  "--max-sentences",
-        "4",               "--policy",     "sync", "--max-update",   "4",           "--lr",
-        "0.001",           "--log-interval", "1",  "--validate-interval", "0"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  }
-
-  // Losses of metrics.jsonl.
-  std::vector<double> losses(const std::string& run = "run") const {
-    std::vector<double> all;
-    std::istringstream lines(read_file(data(run) + "/metrics.jsonl", ExitCode::input));
-    for (std::string line; std::getline(lines, line);) {
-      const Json record = Json::parse(line);
-      if (record.contains("lr")) all.push_back(record["loss"].get<double>());
-    }
-    return all;
-  }
-
-  // Ends of the job that only one rank knows the reason of: mpirun's own code, and the sentence.
-  static void expect_ended(const MpiRun& run, int code, const std::vector<std::string>& words) {
-    EXPECT_EQ(run.job.exit_code, code) << run.job.err;
-    for (const std::string& word : words)
-      EXPECT_NE(run.job.err.find(word), std::string::npos) << word << "\n" << run.job.err;
-  }
-
-  TemporaryDirectory directory_;
-};
-
-const Environment two_gpus{{"MOTLEY_SIM_GPUS", "2"}};
-
-Environment with(Environment environment, const std::string& name, const std::string& value) {
-  environment[name] = value;
-  return environment;
-}
 
 TEST_F(GpuProgram, takes_gpus_where_there_are_some_and_trains_as_on_cpus) {
   const MpiRun gpus = run_motley(2, train(), 120, two_gpus);
@@ -120,7 +66,7 @@ TEST_F(GpuProgram, a_driver_that_is_too_old_is_named) {
 TEST_F(GpuProgram, a_gpu_that_the_build_has_no_code_for_is_named) {
   const Environment unknown = with(with(two_gpus, "MOTLEY_SIM_FAULT", "1:cudaFuncGetAttributes:1:209"),
                                    "MOTLEY_SIM_CAPABILITY", "61");
-  expect_failure(run_motley(2, train(), 120, unknown), 6, {"rank 1", "sm_61", "MOTLEY_CUDA_ARCHITECTURES"});
+  expect_failure(run_motley(2, train(), 120, unknown), 6, {"rank 1", "sm_61", "built for the simulated device", "MOTLEY_CUDA_ARCHITECTURES"});
 }
 
 TEST_F(GpuProgram, too_little_memory_is_an_error_that_names_the_device) {

@@ -195,5 +195,26 @@ TEST(ThreadsPerRank, divides_the_processors_among_the_ranks_that_share_them) {
   old ? setenv("OMP_NUM_THREADS", saved.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 
+TEST(ProcessorShareTest, cpu_ranks_divide_what_ranks_with_gpus_leave) {
+  const Communicator world(MPI_COMM_WORLD, 60);
+  const ProcessorShare share = processor_share(world, world.rank() == 0);
+  EXPECT_EQ(share.gpu_ranks, 1);
+  EXPECT_EQ(share.host_gpu_ranks, 1);
+
+  // 16 processors, two GPU ranks and three CPU ranks: 14 processors for three, four each.
+  const ProcessorShare mixed{16, 5, 5, 2, 2};
+  const char* const old = std::getenv("OMP_NUM_THREADS");
+  const std::string saved = old ? old : "";
+  unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(threads_per_rank(mixed), 4);
+  EXPECT_DOUBLE_EQ(crowding(mixed, 4), 14.0 / 16);
+  EXPECT_EQ(threads_per_rank({2, 4, 4, 3, 3}), 1) << "never none";
+  if (old) setenv("OMP_NUM_THREADS", saved.c_str(), 1);
+  constexpr std::size_t gib = std::size_t{1} << 30;
+  EXPECT_EQ(memory_per_cpu_rank(128 * gib, mixed), 40 * gib);
+  EXPECT_EQ(memory_per_cpu_rank(10 * gib, mixed), 2 * gib) << "equal parts, where that is less";
+  EXPECT_EQ(memory_per_cpu_rank(12 * gib, {16, 3, 3, 0, 0}), 4 * gib);
+}
+
 }  // namespace
 }  // namespace motley::comm

@@ -60,7 +60,8 @@ int run(int argc, char** argv) {
   const std::unique_ptr<Backend> backend = open_device(settings.device);
   Bench bench(*backend, settings);
   print_ceilings(bench);
-  for (const auto& cases : {elementwise_cases, token_cases, product_cases, image_cases, channel_cases, arena_cases}) {
+  for (const auto& cases :
+       {elementwise_cases, token_cases, product_cases, image_cases, channel_cases, arena_cases}) {
     for (const Case& c : cases()) {
       if (!bench.wants(c.name)) continue;
       for (const DType type : c.all_types ? bench.types() : std::vector<DType>{DType::f32})

@@ -66,14 +66,22 @@ void backward(int threads, const Pool2d& pool, const PoolingSizes& s, const T* g
     const std::int64_t row = index / blocks, c0 = index % blocks * channel_block;
     const auto count = static_cast<int>(std::min<std::int64_t>(channel_block, s.c - c0));
     const Range rows = covering(row % s.h, pool.kernel_h, pool.stride_h, pool.pad_h, s.out_h);
+    Range before{-1, -1};
     for (std::int64_t w = 0; w < s.w; ++w) {
       const Range columns = covering(w, pool.kernel_w, pool.stride_w, pool.pad_w, s.out_w);
+      T* target = result + (row * s.w + w) * s.c + c0;
+      // In the same windows as its neighbour: the global pool's whole image is.
+      if (columns.begin == before.begin && columns.end == before.end) {
+        std::copy_n(target - s.c, count, target);
+        continue;
+      }
+      before = columns;
       float sum[channel_block] = {};
       for (std::int64_t oh = rows.begin; oh < rows.end; ++oh) {
         add_row(gradient + ((row / s.h * s.out_h + oh) * s.out_w + columns.begin) * s.c + c0,
                 columns.end - columns.begin, s.c, count, sum);
       }
-      store_scaled(sum, factor, count, result + (row * s.w + w) * s.c + c0);
+      store_scaled(sum, factor, count, target);
     }
   });
 }

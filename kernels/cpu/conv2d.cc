@@ -1,6 +1,6 @@
-// Convolution by oneDNN. Activations stay channels-last, which costs its kernels at most a few percent
-// against the blocked layout they would choose; weights and their gradients, small for convolutions, are
-// converted per call.
+// Convolution by oneDNN. Activations stay channels-last, which over all convolutions of ResNet-50 (CIFAR's form)
+// costs its kernels 3 % (bfloat16: 6 %) against the blocked layout they would choose, and more for grouped ones;
+// weights and their gradients are converted per call, which takes another 2 % (4 %) at batch 32.
 #include <optional>
 
 #include "kernels/cpu/cpu_backend.h"

@@ -25,8 +25,12 @@ struct Add {
 // ----------------------------------------------------------------------------------------------------------
 
 void CudaBackend::relu_forward(ConstView x, View y) {
-  check_relu_forward("relu_forward", x, y);
-  activation_forward(Activation::relu, x, y);
+  constexpr auto name = "relu_forward";
+  check_relu_forward(name, x, y);
+  cuda::with_element_type(name, "x", x.dtype, [&](auto type) {
+    using T = decltype(type);
+    cuda::elementwise(name, *this, x.elements(), cuda::Activate<cuda::Relu>{}, y.as<T>(), x.as<T>());
+  });
 }
 
 void CudaBackend::relu_backward(ConstView y, ConstView dy, View dx) {

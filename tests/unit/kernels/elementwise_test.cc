@@ -224,6 +224,7 @@ TEST_P(ElementwiseTest, wrong_arguments_are_refused_by_name) {
                four = zeros({1, 2, 2, 3});
   const std::vector<float> two{1, 2}, three{1, 2, 3};
   expect_refused([&] { backend->relu_forward(a, b); }, {"relu_forward", "[3]", "[4]"});
+  expect_refused([&] { backend->relu_forward(image, image); }, {"relu_forward", "uint8", "bfloat16"});
   expect_refused([&] { backend->relu_backward(a, b, a); }, {"relu_backward", "dy"});
   expect_refused([&] { backend->activation_forward(Activation::sigmoid, a, b); },
                  {"activation_forward", "y"});

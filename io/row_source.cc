@@ -66,7 +66,8 @@ std::string RowSource::to_json() const {
   for (const Shard& shard : shards)
     files.push_back({{"path", bytes_of(shard.path)}, {"rows", shard.rows}, {"block_rows", shard.block_rows}});
   Json json{{"path", bytes_of(path)}, {"rows", rows}, {"fields", list}, {"shards", files}};
-  if (images) json["images"] = {{"classes", images->classes}, {"mean", images->mean}, {"deviation", images->deviation}};
+  if (images)
+    json["images"] = {{"classes", images->classes}, {"mean", images->mean}, {"deviation", images->deviation}};
   if (bert) {
     json["bert"] = {{"seq_length", bert->seq_length},
                     {"predictions", bert->predictions},

@@ -31,6 +31,26 @@ std::vector<Place> places(std::int64_t extent, std::int64_t shift) {
   return list;
 }
 
+// Noise, four values of each random number.
+class Noise {
+ public:
+  explicit Noise(Draws& draws) : draws_(draws) {}
+
+  // About uniform, and centred at 0.
+  std::int64_t next() {
+    if (left_ == 0) word_ = draws_.next();
+    left_ = (left_ + 3) % 4;
+    const std::uint32_t byte = word_ & 0xff;
+    word_ >>= 8;
+    return static_cast<std::int64_t>((byte * noise_range) >> 8) - noise_range / 2;
+  }
+
+ private:
+  Draws& draws_;
+  std::uint32_t word_ = 0;
+  int left_ = 0;
+};
+
 // Uniform in [-most, most].
 std::int64_t draw_shift(Draws& draws, std::int64_t most) {
   return static_cast<std::int64_t>(draws.below(static_cast<std::uint32_t>(2 * most + 1))) - most;
@@ -54,6 +74,7 @@ std::uint16_t draw_synthetic_image(const SyntheticImages& set, std::uint64_t ind
     return grid[static_cast<std::size_t>((row * grid_points + column) * channels + channel)];
   };
 
+  Noise noise(draws);
   std::vector<std::int64_t> line(static_cast<std::size_t>(grid_points * channels));
   for (const Place& row : rows) {
     for (std::int64_t g = 0; g < grid_points; ++g) {
@@ -66,8 +87,7 @@ std::uint16_t draw_synthetic_image(const SyntheticImages& set, std::uint64_t ind
       const std::int64_t* const left = line.data() + column.point * channels;
       for (std::int64_t c = 0; c < channels; ++c) {
         const std::int64_t smooth = left[c] * (unit - column.fraction) + left[channels + c] * column.fraction;
-        const std::int64_t noise = static_cast<std::int64_t>(draws.below(noise_range)) - noise_range / 2;
-        const std::int64_t value = 128 + smooth * contrast / (unit * unit * unit) + noise;
+        const std::int64_t value = 128 + smooth * contrast / (unit * unit * unit) + noise.next();
         *out++ = static_cast<std::uint8_t>(std::clamp<std::int64_t>(value, 0, 255));
       }
     }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "cli/archs.h"
 #include "cli/ending.h"
 #include "cli/option_set.h"
 #include "comm/agree.h"
@@ -54,7 +55,8 @@ std::optional<Match> match(const std::vector<std::string>& arguments) {
   for (const Command& command : commands()) names.emplace_back(command.name);
   std::string given = arguments[0];
   if (given == "data") {
-    if (arguments.size() < 2) fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, cifar, synth, pack, inspect");
+    if (arguments.size() < 2)
+      fail(ExitCode::usage, "\"data\" needs one of: bert, vocab, idx, cifar, synth, pack, inspect");
     given += " " + arguments[1];
   }
   const std::string nearest = nearest_word(given, names);
@@ -132,6 +134,15 @@ int main(int argc, char** argv) {
     const std::optional<Match> found = match(arguments);
     std::fputs(found ? found->command->help().c_str() : overview().c_str(), stdout);
     return 0;
+  }
+  if (asks_for_archs(arguments)) {
+    try {
+      std::fputs(archs_text(arguments).c_str(), stdout);
+      return 0;
+    } catch (const Error& error) {
+      log::error("{}", error.what());
+      return static_cast<int>(error.code());
+    }
   }
   if (arguments.size() == 1 && arguments[0] == "--version") {
     std::printf("motley %s\n", version);

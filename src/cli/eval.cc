@@ -31,6 +31,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "checkpoint: a directory, or a name in --save-dir such as best; without it the newest good one");
   set.group("network (task bert)");
   add_model_options(set, options.model);
+  set.group("network and images (other tasks)");
+  add_image_options(set, options.image);
   set.group("how");
   add_batch_options(set, options.batch, false);
   set.add("log-format", &options.report.log_format, "simple or json");
@@ -66,7 +68,7 @@ std::string eval_help() {
   train::TrainOptions options;
   SharedOptions shared;
   declare(set, options, shared);
-  return set.help("mpirun -n RANKS motley eval --task mnist|bert --data DIR --save-dir RUN [OPTIONS]",
+  return set.help("mpirun -n RANKS motley eval --task TASK --data DIR --save-dir RUN [OPTIONS]",
                   "Prints loss and metrics of a checkpoint on a data set.");
 }
 
@@ -149,6 +151,7 @@ void eval(const std::vector<std::string>& arguments, const Context& context) {
     set.parse(arguments);
     apply_shared(shared, options);
     options.max_epoch = 1;
+    train::fill_in(options, [&](const std::string& name) { return set.has(name) && set.given(name); });
     train::check_options(options, context.world.size());
     check_policy(options.batch.policy);
     train::refuse_limit_steps(options.memory_limit);

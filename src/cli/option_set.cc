@@ -290,16 +290,34 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
   }
 }
 
+// Takes --switch=no and the like out of the words: the parser knows switches without a value, or options that take the word
+// behind them for it.
+std::vector<po::option> OptionSet::take_switch_values(std::vector<std::string>& words) const {
+  std::vector<po::option> taken;
+  std::erase_if(words, [&](const std::string& word) {
+    const std::size_t equals = word.find('=');
+    if (!word.starts_with("--") || equals == std::string::npos) return false;
+    const Option* const option = find(word.substr(2, equals - 2));
+    if (option == nullptr || !option->is_switch) return false;
+    taken.emplace_back(option->name, std::vector<std::string>{word.substr(equals + 1)});
+    return true;
+  });
+  return taken;
+}
+
 void OptionSet::parse(const std::vector<std::string>& arguments) {
   const po::options_description known = description();
+  std::vector<std::string> words = with_dashes(arguments);
+  const std::vector<po::option> switches = take_switch_values(words);
   namespace style = po::command_line_style;
   try {
-    const po::parsed_options line =
-        po::command_line_parser(with_dashes(arguments))
+    po::parsed_options line =
+        po::command_line_parser(words)
             .options(known)
             .style(style::allow_long | style::long_allow_adjacent | style::long_allow_next)
             .allow_unregistered()
             .run();
+    line.options.insert(line.options.end(), switches.begin(), switches.end());
     apply(line, "", true);
   } catch (const po::error& error) {
     fail(ExitCode::usage, "{}; motley {} --help says more", error.what(), command_);

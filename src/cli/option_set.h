@@ -31,7 +31,7 @@ class OptionSet {
   void add(const std::string& name, std::vector<std::string>* field, const std::string& help);
   // Paths: several words behind the name, commas between them, the option repeated, or all of these.
   void add_paths(const std::string& name, std::vector<std::string>* field, const std::string& help);
-  // A switch without a value.
+  // A switch: --name, or --name=no where it is on by itself.
   void add_switch(const std::string& name, bool* field, const std::string& help);
   // Another name of an option that takes a value.
   void alias(const std::string& other, const std::string& name);
@@ -80,6 +80,7 @@ class OptionSet {
   [[noreturn]] void fail_unknown(const std::string& name, const std::string& where) const;
   void apply(const boost::program_options::parsed_options& parsed, const std::string& where,
              bool override_given);
+  std::vector<boost::program_options::option> take_switch_values(std::vector<std::string>& words) const;
   boost::program_options::options_description description() const;
 
   std::string command_, group_;

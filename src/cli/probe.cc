@@ -39,6 +39,8 @@ void declare(OptionSet& set, ProbeOptions& options) {
   set.group("network (task bert)");
   add_model_options(set, options.train.model);
   set.add_switch("recompute", &options.train.model.recompute, "as in motley train");
+  set.group("network and images (other tasks)");
+  add_image_options(set, options.train.image);
   set.group("how");
   set.add("out", &options.out, "file to write: cluster.json");
   set.add("seconds", &options.seconds, "time for each size that is measured");
@@ -66,8 +68,8 @@ void read(const std::vector<std::string>& arguments, int ranks, ProbeOptions& op
   set.parse(arguments);
   set.require({"out"});
   apply_shared(options.shared, train);
-  if (!set.given("optimizer")) train.optimizer.name = train::default_optimizer(train.data.task);
   train.max_epoch = 1;
+  train::fill_in(train, [&](const std::string& name) { return set.has(name) && set.given(name); });
   train::check_options(train, ranks);
   refuse_steps(train);
   check_masking_options(set, train.model);
@@ -133,7 +135,7 @@ std::string probe_help() {
   options.train.optimizer.name.clear();
   declare(set, options);
   return set.help(
-      "mpirun -n RANKS motley probe --task mnist|bert --data DIR --out cluster.json [OPTIONS]",
+      "mpirun -n RANKS motley probe --task TASK --data DIR --out cluster.json [OPTIONS]",
       "Measures every rank (time and memory by micro-batch size) and the network, all ranks at once, for "
       "motley plan.");
 }

@@ -36,8 +36,7 @@ const NotNeeded not_needed[] = {
     {"device-id", false, "every rank finds its own device"},
     {"local-rank", false, "every rank finds its own device"},
     {"num-workers", false, "one reader thread per rank stays a window ahead"},
-    {"lr-scheduler", false, "the rate always follows a warm-up and a polynomial decay",
-     "PolynomialDecayScheduler"},
+    {"lr-scheduler", false, "nothing is trained"},
     {"fast-stat-sync", true, "losses and counts are always summed over ranks"},
     {"ddp-backend", false, "gradients are always summed in overlapping buckets"},
     {"find-unused-parameters", true, "every parameter takes part in every step"},
@@ -84,7 +83,8 @@ const char* const dynamic_masking_options[] = {"masked-lm-prob", "max-prediction
 }  // namespace
 
 void add_data_options(OptionSet& set, train::DataOptions& options) {
-  set.add("task", &options.task, "what to train: mnist or bert");
+  set.add("task", &options.task,
+          "what to train: mnist, cifar10, cifar100, images (any HDF5 image set) or bert");
   set.add("data", &options.data,
           "directory with the HDF5 files; for BERT also files with commas between them");
   set.add("num-file", &options.num_file, "use the first this many shards of each subset; 0: all");
@@ -106,6 +106,18 @@ void add_model_options(OptionSet& set, train::ModelOptions& options) {
   set.add("max-predictions-per-seq", &options.max_predictions,
           "dynamic masking: most tokens to predict; 0: --masked-lm-prob of the longest sequence, rounded up");
   set.add_switch("whole-word", &options.whole_word, "dynamic masking: all pieces of a word together");
+}
+
+void add_image_options(OptionSet& set, train::ImageOptions& options) {
+  set.add("arch", &options.arch,
+          "network, of those that motley train --help-archs lists; without it that of the checkpoint, or mnist for task "
+          "mnist and lenet for the others");
+  set.add("classes", &options.classes,
+          "0: as the checkpoint, the task or the file of the images says, or as many as it has labels");
+  set.add("mean", &options.mean,
+          "of the pixels of each channel, scaled to [0, 1]; without it that of the checkpoint, the task or the file, or as "
+          "found in the training images");
+  set.add("deviation", &options.deviation, "likewise");
 }
 
 void add_batch_options(OptionSet& set, train::BatchOptions& options, bool training) {
@@ -147,8 +159,9 @@ void add_hetseq_options(OptionSet& set) {
   for (const auto& [other, name] : aliases) {
     if (set.has(name)) set.alias(other, name);
   }
-  for (const NotNeeded& option : not_needed)
-    set.ignore(option.name, option.is_switch, option.reason, option.expected);
+  for (const NotNeeded& option : not_needed) {
+    if (!set.has(option.name)) set.ignore(option.name, option.is_switch, option.reason, option.expected);
+  }
   for (const auto& [name, rest] : refused) set.refuse(name, fmt::format("--{} {}", name, rest));
 }
 

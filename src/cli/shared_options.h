@@ -23,6 +23,8 @@ struct SharedOptions {
 void add_data_options(OptionSet& set, train::DataOptions& options);
 // The network and its masking: task bert.
 void add_model_options(OptionSet& set, train::ModelOptions& options);
+// The network and the images that it is made for: all tasks but bert.
+void add_image_options(OptionSet& set, train::ImageOptions& options);
 // An evaluation has fewer policies than training.
 void add_batch_options(OptionSet& set, train::BatchOptions& options, bool training);
 void add_device_options(OptionSet& set, SharedOptions& shared);

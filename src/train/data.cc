@@ -26,7 +26,7 @@ std::vector<ShardSize> shard_sizes(const io::RowSource& source) {
 }
 
 std::optional<DataSet> open_subset(Task& task, const DataOptions& data, const std::string& subset,
-                                   bool required, const comm::Communicator& world) {
+                                   bool required, const comm::Communicator& world, const Use& use) {
   DataSet set;
   set.subset = subset;
   std::string description;
@@ -46,7 +46,8 @@ std::optional<DataSet> open_subset(Task& task, const DataOptions& data, const st
     task.check(set.source, first, count);
   });
   set.reader = io::make_reader(set.source, world.handle(), world.timeout_s(),
-                               static_cast<std::uint64_t>(data.shuffle_pool));
+                               static_cast<std::uint64_t>(data.shuffle_pool),
+                               use.training ? task.training_work(use.seed) : io::RowWork{});
   if (!set.source.shards.empty()) return set;
   for (const io::Field& field : set.source.fields) {
     if (field.packed) continue;

@@ -10,6 +10,8 @@
 #include "balance/shares.h"
 #include "balance/slow.h"
 #include "core/error.h"
+#include "io/image_set.h"
+#include "models/image_archs.h"
 #include "report/progress.h"
 #include "train/memory_limit.h"
 
@@ -58,11 +60,31 @@ void check_schedule(const ScheduleOptions& schedule) {
   if (schedule.lr.empty()) fail(ExitCode::usage, "--lr is empty; expected at least one rate");
   expect(schedule.warmup_updates >= 0, "warmup-updates", static_cast<double>(schedule.warmup_updates),
          "at least 0");
+  expect_one_of("lr-scheduler", schedule.scheduler, std::array{"polynomial", "cosine", "step"});
+  expect_one_of("lr-unit", schedule.unit, std::array{"epoch", "update"});
   expect(schedule.end_learning_rate >= 0, "end-learning-rate", schedule.end_learning_rate, "at least 0");
   expect(schedule.power >= 0, "power", schedule.power, "at least 0");
-  if (schedule.total_num_update <= schedule.warmup_updates) {
+  if (schedule_uses(schedule, "total-num-update") && schedule.total_num_update <= schedule.warmup_updates) {
     fail(ExitCode::usage, "--total-num-update is {}; expected more than --warmup-updates, which is {}",
          schedule.total_num_update, schedule.warmup_updates);
+  }
+  if (schedule_uses(schedule, "lr-epochs"))
+    expect(schedule.epochs >= 1, "lr-epochs", static_cast<double>(schedule.epochs), "at least 1");
+  if (schedule.scheduler != "step") return;
+  expect(schedule.gamma > 0 && schedule.gamma <= 1, "lr-gamma", schedule.gamma,
+         "a number above 0 and at most 1");
+  expect(schedule.step_size >= 0, "lr-step-size", static_cast<double>(schedule.step_size), "at least 1");
+  if ((schedule.step_size > 0) == !schedule.milestones.empty()) {
+    fail(ExitCode::usage,
+         "--lr-scheduler step needs either --lr-step-size, the {0}s between two falls of the rate, or "
+         "--lr-milestones, the {0}s after which it falls",
+         schedule.unit);
+  }
+  for (std::size_t i = 0; i < schedule.milestones.size(); ++i) {
+    if (schedule.milestones[i] >= 1 && (i == 0 || schedule.milestones[i] > schedule.milestones[i - 1]))
+      continue;
+    fail(ExitCode::usage, "--lr-milestones has {} as its number {}; expected ascending numbers of at least 1",
+         schedule.milestones[i], i + 1);
   }
 }
 
@@ -138,6 +160,31 @@ void check_model(const ModelOptions& model, const std::string& task) {
   expect_dynamic("whole-word", model.whole_word);
 }
 
+void expect_images(const std::string& task, const char* option, bool given) {
+  if (given && task == "bert") fail(ExitCode::usage, "--{} is for images; this is task bert", option);
+}
+
+void check_image(const ImageOptions& image, const std::string& task) {
+  expect_images(task, "arch", !image.arch.empty());
+  expect_images(task, "classes", image.classes != 0);
+  expect_images(task, "mean", !image.mean.empty());
+  expect_images(task, "deviation", !image.deviation.empty());
+  expect_images(task, "crop-padding", image.crop_padding != 0);
+  expect_images(task, "flip", image.flip);
+  if (!image.arch.empty()) find_image_arch(image.arch);
+  expect(image.classes >= 0 && image.classes <= io::most_classes, "classes",
+         static_cast<double>(image.classes), "1 to 16777216");
+  if (image.mean.size() != image.deviation.size()) {
+    fail(ExitCode::usage, "--mean has {} number(s) and --deviation has {}; expected one per channel each",
+         image.mean.size(), image.deviation.size());
+  }
+  for (const double deviation : image.deviation)
+    expect(deviation > 0, "deviation", deviation, "positive numbers");
+  constexpr std::int64_t most_padding = 1024;
+  expect(image.crop_padding >= 0 && image.crop_padding <= most_padding, "crop-padding",
+         static_cast<double>(image.crop_padding), "0 (no cropping) to 1024 pixels");
+}
+
 struct OptimizerOption {
   const char* name;
   std::vector<const char*> optimizers;
@@ -162,10 +209,6 @@ const std::vector<const char*>* optimizers_with(const std::string& option) {
 
 }  // namespace
 
-std::string default_optimizer(const std::string& task) {
-  return task == "bert" ? "adam" : "adadelta";
-}
-
 std::string users_of(const std::string& optimizer_option) {
   const auto* users = optimizers_with(optimizer_option);
   std::string text;
@@ -182,8 +225,9 @@ bool optimizer_uses(const std::string& optimizer, const std::string& option) {
 }
 
 void check_options(const TrainOptions& options, int ranks) {
-  expect_one_of("task", options.data.task, std::array{"mnist", "bert"});
+  expect_one_of("task", options.data.task, std::array{"mnist", "cifar10", "cifar100", "images", "bert"});
   check_model(options.model, options.data.task);
+  check_image(options.image, options.data.task);
   if (options.data.data.empty())
     fail(ExitCode::usage, "--data is missing; expected the directory with the HDF5 files");
   check_batch(options.batch, ranks);
@@ -217,8 +261,9 @@ void check_options(const TrainOptions& options, int ranks) {
   constexpr std::int64_t largest_step = 0xffffffffLL;  // a step is a 32-bit word of the random counter
   expect(options.max_update <= largest_step, "max-update", static_cast<double>(options.max_update),
          "at most 4294967295");
-  if (options.max_epoch == 0 && options.max_update == 0 &&
-      options.schedule.min_lr < options.schedule.end_learning_rate) {
+  const bool rate_ends =
+      options.schedule.scheduler != "step" && options.schedule.min_lr >= options.schedule.end_learning_rate;
+  if (options.max_epoch == 0 && options.max_update == 0 && !rate_ends) {
     fail(ExitCode::usage,
          "nothing says when to stop; expected --max-epoch, --max-update, or a --min-lr that the rate falls "
          "to");
@@ -234,12 +279,14 @@ void check_options(const TrainOptions& options, int ranks) {
   expect_one_of("allreduce-dtype", options.allreduce_dtype, std::array{"fp32", "bf16"});
   if (options.model.precision == "fp16" && options.batch.local_steps > 1) {
     fail(ExitCode::usage,
-         "--precision fp16 and --local-steps contradict each other: ranks that step alone would not skip the same "
+         "--precision fp16 and --local-steps contradict each other: ranks that step alone would not skip the "
+         "same "
          "steps; expected --precision bf16 or fp32");
   }
   if (options.allreduce_dtype != "fp32" && options.batch.local_steps > 1) {
     fail(ExitCode::usage,
-         "--allreduce-dtype bf16 is for gradients, and with --local-steps {} it is parameters that are summed; "
+         "--allreduce-dtype bf16 is for gradients, and with --local-steps {} it is parameters that are "
+         "summed; "
          "expected fp32",
          options.batch.local_steps);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,18 +22,18 @@ struct OptimizerOptions {
 };
 
 struct ScheduleOptions {
-  std::vector<double> lr = {0.25};        // one per epoch, the last for all further ones
+  std::vector<double> lr = {0.25};       // one per epoch, the last for all further ones
   std::string scheduler = "polynomial";  // polynomial, cosine, step
   std::string unit = "epoch";            // of cosine and step: epoch, update
   std::int64_t epochs = 0;               // that cosine takes, by epochs
-  std::int64_t step_size = 0;            // step: units between two falls of the rate; 0: milestones say when it falls
+  std::int64_t step_size = 0;  // step: units between two falls of the rate; 0: milestones say when it falls
   std::vector<std::int64_t> milestones;
   double gamma = 0.1;  // step: factor of a fall
   std::int64_t warmup_updates = 0;
   std::int64_t total_num_update = 1000000;  // polynomial, and cosine by updates
-  double end_learning_rate = 0;  // polynomial, cosine
-  double power = 1;              // polynomial
-  double min_lr = -1;  // stop when the rate falls to this; negative: never
+  double end_learning_rate = 0;             // polynomial, cosine
+  double power = 1;                         // polynomial
+  double min_lr = -1;                       // stop when the rate falls to this; negative: never
 };
 
 struct BatchOptions {
@@ -70,6 +71,15 @@ struct ModelOptions {
   bool whole_word = false;
 };
 
+// What is trained on images, of use to all tasks but bert.
+struct ImageOptions {
+  std::string arch;  // of models/image_archs.h; empty: that of the checkpoint to begin with, or the task's
+  std::int64_t classes = 0;             // 0: those of the checkpoint, the task or the training data
+  std::vector<double> mean, deviation;  // per channel, of pixels scaled to [0, 1]; empty: likewise
+  std::int64_t crop_padding = 0;        // pixels; 0: images are not cropped
+  bool flip = false;                    // mirror half of the images
+};
+
 struct SaveOptions {
   std::string save_dir = "checkpoints";
   std::string restore_file;                // empty: the newest good checkpoint of save_dir
@@ -91,6 +101,7 @@ struct ReportOptions {
 struct TrainOptions {
   DataOptions data;
   ModelOptions model;
+  ImageOptions image;
   BatchOptions batch;
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
@@ -110,8 +121,20 @@ struct TrainOptions {
   std::vector<std::pair<std::string, std::string>> as_used;
 };
 
-// HetSeq's: adam for task bert, adadelta for mnist.
-std::string default_optimizer(const std::string& task);
+// Whether an option was given, by its name on the command line.
+using Given = std::function<bool(const std::string& option)>;
+// Gives the options that were not given the values that follow from the task and from other options:
+//   HetSeq's optimizers, adam for task bert and adadelta for mnist;
+//   for the other image tasks the recipe of the dynamic-partition experiments: batch 256, SGD at rate 0.1 with Nesterov
+//   momentum 0.9 and weight decay 5e-4, no clipping, a cosine schedule, the most accurate model as the best; for the two of
+//   CIFAR crops with 4 pixels of padding and mirroring besides;
+//   what a cosine ends with: --max-epoch, or --max-update.
+// Error(usage) when nothing says where a cosine ends.
+void fill_in(TrainOptions& options, const Given& given);
+
+// Which schedulers use an option, as for optimizers below.
+std::string schedulers_of(const std::string& schedule_option);
+bool schedule_uses(const ScheduleOptions& schedule, const std::string& option);
 
 // Which optimizers use an option: "sgd", or "adam, adamw or lamb"; empty: every one.
 std::string users_of(const std::string& optimizer_option);

@@ -15,6 +15,15 @@ constexpr std::size_t numbers_per_step = 3;  // that a rank is sent, besides its
 
 }  // namespace
 
+std::vector<io::SlotRun> slot_runs(const WindowPlan& window) {
+  std::vector<io::SlotRun> runs;
+  for (const StepPlan& step : window.steps) {
+    runs.push_back({static_cast<std::uint32_t>(step.step), static_cast<std::uint32_t>(step.offset),
+                    static_cast<std::uint64_t>(step.n)});
+  }
+  return runs;
+}
+
 ShareRule in_proportion(std::vector<double> weights) {
   return [weights = std::move(weights)](const StepPlan& step, std::int64_t /*step_in_window*/) {
     return balance::proportional_shares(step.batch, weights);

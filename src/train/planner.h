@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "io/sample_reader.h"
 #include "train/sample_order.h"
 
 namespace motley::train {
@@ -37,6 +38,9 @@ struct WindowPlan {
   std::vector<StepPlan> steps;
   std::vector<std::uint64_t> rows;  // sample ids of this rank, steps one after the other
 };
+
+// Where the rows of the window stand in the run.
+std::vector<io::SlotRun> slot_runs(const WindowPlan& window);
 
 // The shares of a step, one per rank, which sum to its batch. Asked on rank 0, step by step; step_in_window
 // counts from 0.

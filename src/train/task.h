@@ -57,6 +57,10 @@ class Task {
   // Told of every data set that is opened, on every rank and before allocate().
   virtual void expect(const io::RowSource& /*source*/) {}
 
+  // What the reader of the training data does to the rows of a window, which it is told the slots of. Asked after
+  // expect().
+  virtual io::RowWork training_work(std::uint64_t /*seed*/) const { return {}; }
+
   virtual ParameterStore& parameters() = 0;
   // Device memory for the parameters, and for training their gradients. Once, before all that follows.
   virtual void allocate_parameters(Backend& backend, bool training) = 0;

@@ -46,7 +46,7 @@ void Trainer::prepare() {
 
 void Trainer::open_train_data() {
   const DataOptions& data = options_.data;
-  train_data_ = std::move(*open_subset(*task_, data, data.train_subset, true, world_));
+  train_data_ = std::move(*open_subset(*task_, data, data.train_subset, true, world_, {true, options_.seed}));
 }
 
 // Device, model, optimizer and what a step needs besides.
@@ -167,12 +167,12 @@ void Trainer::run() {
   const ShareRule shares = balance_->rule();
   std::optional<WindowPlan> window = planner.next(shares);
   if (!window) log::info("nothing is left to do: the run is complete at step {}", position_.step);
-  if (window) train_data_.reader->request(window->rows);
+  if (window) train_data_.reader->request(window->rows, slot_runs(*window));
   while (window && !stop_) {
     const double started_s = now_s();
     std::optional<WindowPlan> ahead = planner.next(shares);
     double waited_s = now_s() - started_s - planner.take_drawing_s();
-    if (ahead) train_data_.reader->request(ahead->rows);
+    if (ahead) train_data_.reader->request(ahead->rows, slot_runs(*ahead));
     io::Window rows;
     double read_s = 0;
     const double asked_s = now_s();

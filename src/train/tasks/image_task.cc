@@ -1,14 +1,23 @@
 #include "train/tasks/image_task.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/files.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "io/augmentation.h"
 #include "io/image_set.h"
+#include "models/image_archs.h"
 #include "train/data.h"
+#include "train/stored_model.h"
 
 namespace motley::train {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr std::size_t images_field = 0, labels_field = 1;
 
@@ -45,14 +54,24 @@ void labels_to_int32(DType dtype, const std::byte* bytes, std::int64_t n, std::i
   }
 }
 
+void check_channels(const ImageSpec& spec, const std::string& path, std::int64_t channels) {
+  if (spec.mean.empty() || static_cast<std::int64_t>(spec.mean.size()) == channels) return;
+  fail(ExitCode::usage, "--mean and --deviation have {} number(s) each; the images of {} have {} channel(s)",
+       spec.mean.size(), path, channels);
+}
+
 }  // namespace
 
-ImageTask::ImageTask(std::string name, std::unique_ptr<ImageNetwork> network, std::vector<float> mean,
-                     std::vector<float> deviation)
-    : name_(std::move(name)),
-      network_(std::move(network)),
-      mean_(std::move(mean)),
-      deviation_(std::move(deviation)) {}
+ImageTask::ImageTask(ImageSpec spec, std::int64_t crop_padding, bool flip)
+    : spec_(std::move(spec)), crop_padding_(crop_padding), flip_(flip) {
+  if (spec_.complete()) build();
+}
+
+void ImageTask::build() {
+  network_ = find_image_arch(spec_.arch).make(spec_.input, spec_.classes);
+  mean_.assign(spec_.mean.begin(), spec_.mean.end());
+  deviation_.assign(spec_.deviation.begin(), spec_.deviation.end());
+}
 
 bool ImageTask::has_subset(const DataOptions& data, const std::string& subset) const {
   std::error_code error;
@@ -61,16 +80,55 @@ bool ImageTask::has_subset(const DataOptions& data, const std::string& subset) c
 
 io::RowSource ImageTask::open(const DataOptions& data, const std::string& subset) const {
   if (data.num_file > 0)
-    fail(ExitCode::usage, "--num-file is for shards, which task {} does not read", name_);
+    fail(ExitCode::usage, "--num-file is for shards, which task {} does not read", spec_.task);
   const std::string path = subset_path(data.data, subset);
-  const io::ImageSet set = io::describe_image_set(path);
+  io::ImageSet set = io::describe_image_set(path);
   const Shape found{set.height, set.width, set.channels};
-  const Shape& expected = network_->body.input_shape();
-  if (found != expected) {
+  if (spec_.input.rank() == 3 && found != spec_.input) {
     fail(ExitCode::input, "{}: the images are {} (height, width, channels); task {} expects {}", path,
-         found.to_string(), name_, expected.to_string());
+         found.to_string(), spec_.task, spec_.input.to_string());
+  }
+  check_channels(spec_, path, set.channels);
+  check_fits(find_image_arch(spec_.arch), found, path);
+  if (crop_padding_ >= std::min(set.height, set.width)) {
+    fail(ExitCode::usage,
+         "--crop-padding is {}; expected less than the sides of the images of {}, which are {} x {}",
+         crop_padding_, path, set.height, set.width);
+  }
+  if (network_ == nullptr) {
+    io::ImageSet open = set;
+    // What is given need not be looked for.
+    if (spec_.classes > 0) open.source.images->classes = spec_.classes;
+    if (!spec_.mean.empty()) {
+      open.source.images->mean = spec_.mean;
+      open.source.images->deviation = spec_.deviation;
+    }
+    set.source.images = io::find_image_facts(open);
   }
   return set.source;
+}
+
+void ImageTask::expect(const io::RowSource& source) {
+  if (network_ != nullptr) return;
+  spec_.input = source.fields.at(images_field).row;
+  spec_.classes = source.images->classes;
+  spec_.mean = source.images->mean;
+  spec_.deviation = source.images->deviation;
+  build();
+  std::string numbers;
+  for (std::size_t c = 0; c < spec_.mean.size(); ++c)
+    numbers += fmt::format("{}{:.4f} +- {:.4f}", c == 0 ? "" : ", ", spec_.mean[c], spec_.deviation[c]);
+  log::info("{} images, {} classes, channels {}", spec_.input.to_string(), spec_.classes, numbers);
+}
+
+io::RowWork ImageTask::training_work(std::uint64_t seed) const {
+  const io::Augmentation augmentation{crop_padding_, flip_, seed};
+  if (augmentation.changes_nothing()) return {};
+  return [augmentation, image = spec_.input](io::Window& window) {
+    std::vector<std::byte>& field = window.fields.at(images_field);
+    io::augment(augmentation, image, window.runs,
+                {reinterpret_cast<std::uint8_t*>(field.data()), field.size()});
+  };
 }
 
 void ImageTask::check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const {
@@ -150,6 +208,69 @@ void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double
 void ImageTask::evaluate(const Pass& pass, const Rows& rows, View sums) {
   const View logits = network_->body.forward(pass, load(pass.backend, rows));
   pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, {});
+}
+
+std::map<std::string, std::string> ImageTask::model_files() const {
+  const Json config = {{"arch", spec_.arch},
+                       {"input", {spec_.input[0], spec_.input[1], spec_.input[2]}},
+                       {"classes", spec_.classes},
+                       {"mean", spec_.mean},
+                       {"deviation", spec_.deviation}};
+  return {{"config.json", config.dump(2) + "\n"}};
+}
+
+ImageSpec image_spec(const std::string& task) {
+  // As HetSeq normalises MNIST, the dynamic-partition experiments CIFAR-10, and most others CIFAR-100.
+  if (task == "mnist") return {"mnist", "mnist", Shape{28, 28, 1}, 10, {0.1307}, {0.3081}};
+  if (task == "cifar10") {
+    return {"cifar10", "lenet", Shape{32, 32, 3}, 10, {0.4914, 0.4822, 0.4465}, {0.247, 0.243, 0.261}};
+  }
+  if (task == "cifar100") {
+    return {"cifar100", "lenet", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
+  }
+  if (task != "images")
+    fail(ExitCode::usage, "--task is \"{}\"; expected one of: mnist, cifar10, cifar100, images", task);
+  return {"images", "lenet", Shape{}, 0, {}, {}};
+}
+
+namespace {
+
+ImageSpec read_config(const fs::path& path, const std::string& task) {
+  const std::string where = path.string();
+  constexpr ExitCode code = ExitCode::checkpoint;
+  const Json config = parse_json(read_file(path, code), where, code);
+  if (!config.contains("arch"))
+    return image_spec(task);  // of another kind of task, which is said when it is restored
+  ImageSpec spec;
+  spec.task = task;
+  spec.arch = json_get<std::string>(config, "arch", where, code);
+  for (const auto extent : json_get<std::vector<std::int64_t>>(config, "input", where, code))
+    spec.input.append(extent);
+  spec.classes = json_get<std::int64_t>(config, "classes", where, code);
+  spec.mean = json_get<std::vector<double>>(config, "mean", where, code);
+  spec.deviation = json_get<std::vector<double>>(config, "deviation", where, code);
+  const bool sound = spec.input.rank() == 3 && spec.input.elements() > 0 && spec.classes > 0 &&
+                     std::ssize(spec.mean) == spec.input[2] && spec.deviation.size() == spec.mean.size();
+  if (!sound)
+    fail(code, "{}: expected three extents of images, their classes, and a mean and deviation per channel",
+         where);
+  return spec;
+}
+
+}  // namespace
+
+std::unique_ptr<Task> make_image_task(const TrainOptions& options) {
+  const ImageOptions& image = options.image;
+  ImageSpec spec = image_spec(options.data.task);
+  const fs::path beside = directory_of_config(options.save);
+  if (!beside.empty()) spec = read_config(beside / "config.json", spec.task);
+  if (!image.arch.empty()) spec.arch = image.arch;
+  if (image.classes > 0) spec.classes = image.classes;
+  if (!image.mean.empty()) {
+    spec.mean = image.mean;
+    spec.deviation = image.deviation;
+  }
+  return std::make_unique<ImageTask>(std::move(spec), image.crop_padding, image.flip);
 }
 
 }  // namespace motley::train

@@ -1,4 +1,5 @@
-// Image classification: HDF5 image sets, an image network, negative log-likelihood, accuracy.
+// Image classification: HDF5 image sets, an image network, negative log-likelihood, accuracy. Training images may be
+// cropped and mirrored at random, by the thread that reads them.
 #pragma once
 
 #include <memory>
@@ -11,16 +12,32 @@
 
 namespace motley::train {
 
+// What is trained. What is left open follows from the training data.
+struct ImageSpec {
+  std::string task;                     // "cifar10"
+  std::string arch;                     // of models/image_archs.h
+  Shape input;                          // [height, width, channels]; of rank 0: open
+  std::int64_t classes = 0;             // 0: open
+  std::vector<double> mean, deviation;  // per channel, of pixels scaled to [0, 1]; empty: open
+
+  bool complete() const { return input.rank() == 3 && classes > 0 && !mean.empty(); }
+};
+
+// The images that a task is made for, with the network that it trains unless told otherwise; Error(usage) when there is no
+// such image task.
+ImageSpec image_spec(const std::string& task);
+
 class ImageTask final : public Task {
  public:
-  // mean and deviation per channel, of images scaled to [0, 1].
-  ImageTask(std::string name, std::unique_ptr<ImageNetwork> network, std::vector<float> mean,
-            std::vector<float> deviation);
+  ImageTask(ImageSpec spec, std::int64_t crop_padding, bool flip);
 
-  std::string name() const override { return name_; }
+  std::string name() const override { return spec_.task; }
   bool has_subset(const DataOptions& data, const std::string& subset) const override;
   io::RowSource open(const DataOptions& data, const std::string& subset) const override;
   void check(const io::RowSource& source, std::uint64_t first, std::uint64_t count) const override;
+  // The first set, which is that for training where there is one, settles what was left open.
+  void expect(const io::RowSource& source) override;
+  io::RowWork training_work(std::uint64_t seed) const override;
   ParameterStore& parameters() override { return network_->parameters; }
   void allocate_parameters(Backend& backend, bool training) override;
   std::size_t memory_bytes(std::int64_t micro_batch, bool training) const override;
@@ -31,8 +48,11 @@ class ImageTask final : public Task {
   void train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
              const GradientsDone& done) override;
   void evaluate(const Pass& pass, const Rows& rows, View sums) override;
+  // config.json: the specification.
+  std::map<std::string, std::string> model_files() const override;
 
  private:
+  void build();
   // A micro-batch on its way to the network.
   struct Staging {
     Buffer pixels, input, labels, dlogits;
@@ -44,10 +64,16 @@ class ImageTask final : public Task {
   // Images and labels of the rows, on the device; returns the normalised images [n, h, w, c].
   View load(Backend& backend, const Rows& rows);
 
-  std::string name_;
-  std::unique_ptr<ImageNetwork> network_;
-  std::vector<float> mean_, deviation_;
+  ImageSpec spec_;
+  std::int64_t crop_padding_;
+  bool flip_;
+  std::unique_ptr<ImageNetwork> network_;  // once the specification is complete
+  std::vector<float> mean_, deviation_;    // as the device takes them
   Staging staging_;
 };
+
+// Options before the config.json of the checkpoint that the run continues, judges or begins from, that before the task,
+// and that before the data. Error(usage) for what no network can be, Error(input) for a config.json that is not right.
+std::unique_ptr<Task> make_image_task(const TrainOptions& options);
 
 }  // namespace motley::train

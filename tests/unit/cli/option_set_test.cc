@@ -76,7 +76,18 @@ TEST(OptionSet, mistakes_get_a_sentence) {
   EXPECT_EQ(sentence({"a.h5", "b.h5"}), "\"b.h5\" was not expected; motley test --help says what is");
   EXPECT_NE(sentence({"--global-batch"}).find("global-batch"), std::string::npos);
   EXPECT_NE(sentence({"--global-batch"}), "accepted");
-  EXPECT_NE(sentence({"--no-save=maybe"}), "accepted");
+  EXPECT_EQ(sentence({"--no-save=maybe"}), "--no-save is \"maybe\"; expected true or false");
+}
+
+TEST(OptionSet, a_switch_may_be_turned_off_and_takes_no_word_behind_it) {
+  Fixture f;
+  f.fields.flag = true;
+  f.set.parse({"--no-save=no"});
+  EXPECT_FALSE(f.fields.flag);
+  EXPECT_TRUE(f.set.given("no-save"));
+  Fixture before;
+  before.set.parse({"--no-save", "a.h5"});
+  EXPECT_TRUE(before.fields.flag);
 }
 
 TEST(OptionSet, an_option_may_have_another_name) {

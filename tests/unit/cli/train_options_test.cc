@@ -72,6 +72,38 @@ TEST(ReadTrainOptions, options_of_another_optimizer_are_refused) {
             "--adadelta-eps is for --optimizer adadelta; this is adam");
 }
 
+TEST(ReadTrainOptions, options_of_another_schedule_are_refused) {
+  EXPECT_EQ(sentence({"--task", "cifar10", "--power", "2"}),
+            "--power is for --lr-scheduler polynomial; this is cosine");
+  EXPECT_EQ(sentence({"--lr-gamma", "0.1"}), "--lr-gamma is for --lr-scheduler step; this is polynomial");
+  EXPECT_EQ(sentence({"--task", "cifar10", "--lr-unit", "epoch", "--total-num-update", "100"}),
+            "--total-num-update says when a cosine ends by updates; this one goes by epochs (--lr-unit)");
+  EXPECT_EQ(
+      sentence({"--task", "cifar10", "--lr-unit", "update", "--total-num-update", "100", "--lr-epochs", "3"}),
+      "--lr-epochs says when a cosine ends by epochs; this one goes by updates (--lr-unit)");
+  EXPECT_EQ(sentence({"--lr-scheduler", "step", "--lr-step-size", "30", "--end-learning-rate", "0.1"}),
+            "--end-learning-rate is for --lr-scheduler polynomial or cosine; this is step");
+  EXPECT_EQ(sentence({"--lr-scheduler", "step", "--lr-step-size", "30"}), "accepted");
+}
+
+TEST(ReadTrainOptions, the_recipe_of_the_task_is_in_the_options_as_they_are_used) {
+  const train::TrainOptions cifar = read({"--task", "cifar10"});
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"global-batch", "256"},
+                                                                  {"lr", "0.1"},
+                                                                  {"weight-decay", "0.0005"},
+                                                                  {"momentum", "0.9"},
+                                                                  {"lr-scheduler", "cosine"},
+                                                                  {"lr-epochs", "3"},
+                                                                  {"lr-unit", "epoch"},
+                                                                  {"crop-padding", "4"},
+                                                                  {"power", ""},
+                                                                  {"total-num-update", ""}})
+    EXPECT_EQ(used(cifar, name), value) << name;
+  EXPECT_EQ(used(read({"--task", "bert"}), "arch"), "");
+  EXPECT_EQ(used(read({"--lr-scheduler", "PolynomialDecayScheduler"}), "lr-scheduler"), "polynomial");
+}
+
 TEST(ReadTrainOptions, options_of_dynamic_masking_are_refused_without_it) {
   EXPECT_EQ(sentence({"--task", "bert", "--masked-lm-prob", "0.15"}),
             "--masked-lm-prob is for --masking dynamic; the data is masked already");
@@ -83,6 +115,10 @@ TEST(ReadTrainOptions, what_was_used_is_read_back_and_what_played_no_part_is_lef
       {},
       {"--global-batch", "50", "--valid-subset", "test"},
       {"--optimizer", "sgd", "--nesterov"},
+      {"--task", "cifar10", "--arch", "lenet"},
+      {"--task", "images", "--optimizer", "adamw", "--lr-scheduler", "step", "--lr-milestones", "2,3",
+       "--mean", "0.5,0.4", "--deviation", "0.2,0.2"},
+      {"--task", "cifar100", "--nesterov=no", "--lr-unit", "update", "--total-num-update", "90"},
       {"--task", "bert"},
       {"--task", "bert", "--optimizer", "adamw", "--precision", "bf16", "--recompute"},
       {"--task", "bert", "--masking", "dynamic", "--whole-word", "--max-predictions-per-seq", "7"},
@@ -147,7 +183,7 @@ TEST(ReadTrainOptions, options_of_hetseq_that_would_change_the_run_name_what_doe
       {{"--disable-validation"}, "--validate-interval 0"},
       {{"--reset-optimizer"}, "--init-from"},
       {{"--no-epoch-checkpoints"}, "--keep-last-epochs 1"},
-      {{"--lr-scheduler", "Cosine"}, "PolynomialDecayScheduler"},
+      {{"--lr-scheduler", "Cosine"}, "polynomial, cosine, step"},
   };
   for (const auto& [arguments, words] : cases) {
     const std::string said = sentence(arguments);

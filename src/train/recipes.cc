@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <iterator>
+
+#include "core/error.h"
+#include "train/options.h"
+
+namespace motley::train {
+namespace {
+
+// The dynamic-partition experiments' for CIFAR-10, which is He et al.'s but for the batch and the cosine.
+void follow_cifar_recipe(TrainOptions& options, const Given& given) {
+  OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.name == "sgd") {
+    if (!given("lr")) options.schedule.lr = {0.1};
+    if (!given("weight-decay")) optimizer.weight_decay = 5e-4;
+    if (!given("nesterov")) optimizer.nesterov = optimizer.momentum > 0 && optimizer.dampening == 0;
+  }
+  if (!given("clip-norm")) optimizer.clip_norm = 0;
+  if (!given("lr-scheduler")) options.schedule.scheduler = "cosine";
+  if (!given("global-batch") && !given("update-freq")) options.batch.global_batch = 256;
+  if (!given("best-checkpoint-metric") && !given("maximize-best-checkpoint-metric")) {
+    options.save.best_metric = "accuracy";
+    options.save.maximize_best_metric = true;
+  }
+  if (options.data.task == "images") return;  // not every image may be mirrored: digits, text
+  if (!given("crop-padding")) options.image.crop_padding = 4;
+  if (!given("flip")) options.image.flip = true;
+}
+
+void settle_schedule(TrainOptions& options, const Given& given) {
+  ScheduleOptions& schedule = options.schedule;
+  if (schedule.scheduler == "PolynomialDecayScheduler") schedule.scheduler = "polynomial";  // HetSeq's name
+  if (!given("lr-unit")) {
+    const bool by_updates = schedule.scheduler == "cosine" && !given("lr-epochs") &&
+                            (given("total-num-update") || (options.max_epoch == 0 && options.max_update > 0));
+    schedule.unit = by_updates ? "update" : "epoch";
+  }
+  if (schedule.scheduler != "cosine") return;
+  const bool by_updates = schedule.unit == "update";
+  if (!by_updates && !given("lr-epochs")) schedule.epochs = options.max_epoch;
+  if (by_updates && !given("total-num-update") && options.max_update > 0)
+    schedule.total_num_update = options.max_update;
+  if (by_updates ? given("total-num-update") || options.max_update > 0 : schedule.epochs != 0) return;
+  fail(ExitCode::usage, "--lr-scheduler cosine by {}s does not know where it ends; expected {}",
+       schedule.unit, by_updates ? "--total-num-update or --max-update" : "--lr-epochs or --max-epoch");
+}
+
+struct ScheduleOption {
+  const char* name;
+  std::vector<const char*> schedulers;
+};
+
+const ScheduleOption schedule_options[] = {
+    {"power", {"polynomial"}},       {"total-num-update", {"polynomial", "cosine"}},
+    {"lr-unit", {"cosine", "step"}}, {"end-learning-rate", {"polynomial", "cosine"}},
+    {"lr-epochs", {"cosine"}},       {"lr-step-size", {"step"}},
+    {"lr-milestones", {"step"}},     {"lr-gamma", {"step"}},
+};
+
+const ScheduleOption* find_option(const std::string& name) {
+  const auto* const found = std::find_if(std::begin(schedule_options), std::end(schedule_options),
+                                         [&](const ScheduleOption& option) { return option.name == name; });
+  return found == std::end(schedule_options) ? nullptr : found;
+}
+
+}  // namespace
+
+void fill_in(TrainOptions& options, const Given& given) {
+  const std::string& task = options.data.task;
+  if (!given("optimizer"))
+    options.optimizer.name = task == "bert" ? "adam" : task == "mnist" ? "adadelta" : "sgd";
+  if (task != "bert" && task != "mnist") follow_cifar_recipe(options, given);
+  settle_schedule(options, given);
+}
+
+std::string schedulers_of(const std::string& schedule_option) {
+  const ScheduleOption* const option = find_option(schedule_option);
+  std::string text;
+  if (option == nullptr) return text;
+  for (const char* scheduler : option->schedulers)
+    text += (text.empty() ? "" : " or ") + std::string(scheduler);
+  return text;
+}
+
+bool schedule_uses(const ScheduleOptions& schedule, const std::string& option) {
+  const ScheduleOption* const known = find_option(option);
+  if (known == nullptr) return true;
+  const bool listed = std::find(known->schedulers.begin(), known->schedulers.end(), schedule.scheduler) !=
+                      known->schedulers.end();
+  if (!listed || schedule.scheduler != "cosine") return listed;
+  if (option == "lr-epochs") return schedule.unit == "epoch";
+  return option != "total-num-update" || schedule.unit == "update";
+}
+
+}  // namespace motley::train

@@ -1,18 +1,10 @@
 // Against PyTorch in float64 (tests/golden/batch_norm.py made the file), and against the definition.
-#include "backend_test.h"
+#include "batch_norm_test.h"
 #include "support/golden.h"
 
 namespace motley::test {
 namespace {
 
-struct BatchNormCase {
-  Shape shape;
-  Activation activation;
-  bool residual;
-
-  std::int64_t c() const { return shape[-1]; }
-  std::int64_t rows() const { return shape.elements() / c(); }
-};
 // One channel, few and many, whole packs and not; rows that are one block, or several with a part of one.
 const BatchNormCase cases[] = {{{2, 1}, Activation::none, false},
                                {{1, 1, 3, 1}, Activation::relu, true},
@@ -28,66 +20,6 @@ const BatchNormCase cases[] = {{{2, 1}, Activation::none, false},
                                {{6, 4096}, Activation::relu, false},
                                {{11, 40, 101, 3}, Activation::swish, false},
                                {{41, 40, 20, 4}, Activation::relu, true}};
-
-constexpr double eps = 1e-2, momentum = 0.1;
-
-Tensor filled(Backend& backend, DType dtype, const Shape& shape, std::uint32_t stream, float low = -2,
-              float high = 3) {
-  return typed(backend, dtype, random_values(shape.elements(), stream, low, high), shape);
-}
-
-Tensor constant(Backend& backend, const Shape& shape, float value, DType dtype = DType::f32) {
-  return typed(backend, dtype, std::vector<float>(static_cast<std::size_t>(shape.elements()), value), shape);
-}
-
-// What is normalised, and with what.
-struct Inputs {
-  Inputs() = default;
-  Inputs(Backend& backend, const BatchNormCase& c, DType dtype)
-      : x(filled(backend, dtype, c.shape, 1)),
-        gamma(filled(backend, DType::f32, {c.c()}, 3, -1, 2)),
-        beta(filled(backend, DType::f32, {c.c()}, 4)),
-        dy(filled(backend, dtype, c.shape, 5)) {
-    if (c.residual) residual = filled(backend, dtype, c.shape, 2);
-  }
-  Tensor x, residual, gamma, beta, dy;
-};
-
-// One forward and backward pass, all results kept.
-struct Pass {
-  Tensor sums, mean, rstd, running_mean, running_var, y, backward_sums, dgamma, dbeta, dx, dresidual;
-};
-
-ConstView optional(const Tensor& tensor, bool given) {
-  return given ? tensor.view() : View{};
-}
-
-Pass run(Backend& backend, const BatchNormCase& c, const Inputs& in, double epsilon = eps) {
-  const DType dtype = in.x.view().dtype;
-  const Shape row{c.c()}, two_rows{2, c.c()};
-  const auto junk = [&](const Shape& shape, DType type) { return constant(backend, shape, 12345.0f, type); };
-  Pass p;
-  p.sums = Tensor(backend, std::vector<double>(static_cast<std::size_t>(2 * c.c()), 12345.0), two_rows);
-  p.backward_sums =
-      Tensor(backend, std::vector<double>(static_cast<std::size_t>(2 * c.c()), 12345.0), two_rows);
-  p.mean = junk(row, DType::f32), p.rstd = junk(row, DType::f32);
-  p.running_mean = filled(backend, DType::f32, row, 6);
-  p.running_var = filled(backend, DType::f32, row, 7, 0.5f, 2);
-  p.y = junk(c.shape, dtype), p.dx = junk(c.shape, dtype), p.dresidual = junk(c.shape, dtype);
-  p.dgamma = junk(row, DType::f32), p.dbeta = junk(row, DType::f32);
-  const auto count = static_cast<double>(c.rows());
-  backend.batch_norm_sums(in.x, p.sums);
-  backend.batch_norm_statistics(p.sums, count, epsilon, momentum, p.mean, p.rstd, p.running_mean,
-                                p.running_var);
-  backend.batch_norm_forward(c.activation, in.x, optional(in.residual, c.residual), p.mean, p.rstd, in.gamma,
-                             in.beta, p.y);
-  const ConstView y = optional(p.y, c.residual && c.activation == Activation::relu);
-  backend.batch_norm_backward_sums(c.activation, in.x, y, in.dy, p.mean, p.rstd, in.gamma, in.beta,
-                                   p.backward_sums, p.dgamma, p.dbeta, false);
-  backend.batch_norm_backward(c.activation, in.x, y, in.dy, p.mean, p.rstd, in.gamma, in.beta,
-                              p.backward_sums, count, p.dx, c.residual ? p.dresidual.view() : View{});
-  return p;
-}
 
 std::vector<double> doubles(const std::vector<float>& values) {
   return {values.begin(), values.end()};
@@ -105,7 +37,8 @@ struct Wanted {
   }
 };
 
-void expect_definition(const BatchNormCase& c, const Inputs& in, const Pass& p, DType dtype) {
+void expect_definition(const BatchNormCase& c, const BatchNormInputs& in, const BatchNormPass& p,
+                       DType dtype) {
   const auto x = doubles(in.x.floats()), dy = doubles(in.dy.floats()), y = doubles(p.y.floats());
   const auto residual = c.residual ? doubles(in.residual.floats()) : std::vector<double>(x.size());
   const auto gamma = doubles(in.gamma.floats()), beta = doubles(in.beta.floats());
@@ -117,7 +50,7 @@ void expect_definition(const BatchNormCase& c, const Inputs& in, const Pass& p, 
   for (std::size_t i = 0; i < x.size(); ++i) mean[i % channels] += x[i] / count;
   for (std::size_t i = 0; i < x.size(); ++i)
     var[i % channels] += std::pow(x[i] - mean[i % channels], 2) / count;
-  for (std::size_t i = 0; i < channels; ++i) rstd[i] = 1 / std::sqrt(var[i] + eps);
+  for (std::size_t i = 0; i < channels; ++i) rstd[i] = 1 / std::sqrt(var[i] + batch_norm_eps);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t k = i % channels;
     const double normal = (x[i] - mean[k]) * rstd[k], z = normal * gamma[k] + beta[k] + residual[i];
@@ -180,7 +113,7 @@ TEST_P(BatchNormTest, is_the_definition_in_float64) {
     for (const BatchNormCase& c : cases) {
       if (c.shape.elements() > 100000 && dtype == DType::f16) continue;  // slow on a simulated device
       SCOPED_TRACE(c.shape.to_string() + " " + std::string(name_of(dtype)));
-      const Inputs in(*backend, c, dtype);
+      const BatchNormInputs in(*backend, c, dtype);
       expect_definition(c, in, run(*backend, c, in), dtype);
     }
   }
@@ -242,8 +175,8 @@ TEST_P(BatchNormTest, agrees_with_pytorch_in_float64) {
 
 TEST_P(BatchNormTest, sums_of_parts_of_a_batch_add_up_to_those_of_the_whole) {
   const BatchNormCase c{{9, 3, 5, 20}, Activation::relu, false};
-  const Inputs in(*backend, c, DType::f32);
-  const Pass whole = run(*backend, c, in);
+  const BatchNormInputs in(*backend, c, DType::f32);
+  const BatchNormPass whole = run(*backend, c, in);
   const std::int64_t sample = 3 * 5 * 20;
   std::vector<double> forward(40), backward(40);
   const auto add = [](std::vector<double>& to, const Tensor& from) {
@@ -349,8 +282,8 @@ TEST_P(BatchNormTest, sums_over_many_rows_keep_their_precision) {
 
 TEST_P(BatchNormTest, gradients_of_parameters_are_added_when_asked) {
   const BatchNormCase c{{3, 4, 5, 33}, Activation::relu, false};
-  const Inputs in(*backend, c, DType::f32);
-  const Pass p = run(*backend, c, in);
+  const BatchNormInputs in(*backend, c, DType::f32);
+  const BatchNormPass p = run(*backend, c, in);
   const Tensor dgamma = constant(*backend, {33}, 2), dbeta = constant(*backend, {33}, 3);
   backend->batch_norm_backward_sums(c.activation, in.x, {}, in.dy, p.mean, p.rstd, in.gamma, in.beta, p.sums,
                                     dgamma, dbeta, true);
@@ -379,167 +312,6 @@ TEST_P(BatchNormTest, statistics_have_the_same_bits_on_every_device) {
                        evaluated.values()};
   };
   EXPECT_EQ(results(*backend), results(*reference));
-}
-
-// --- Views and values -------------------------------------------------------------------------------------
-
-TEST_P(BatchNormTest, views_may_share_memory) {
-  for (const DType dtype : element_types(*backend)) {
-    const BatchNormCase c{{3, 7, 5, 33}, Activation::relu, true};
-    const Inputs in(*backend, c, dtype);
-    const Pass p = run(*backend, c, in);
-    const auto copy = [&](const Tensor& from) { return typed(dtype, from.floats(), c.shape); };
-    for (const bool into_residual : {false, true}) {
-      const Tensor x = copy(in.x), residual = copy(in.residual), &y = into_residual ? residual : x;
-      backend->batch_norm_forward(c.activation, x, residual, p.mean, p.rstd, in.gamma, in.beta, y);
-      EXPECT_EQ(y.floats(), p.y.floats());
-    }
-    const auto backward = [&](const Tensor& x, const Tensor& y, const Tensor& dy, View dx, View dresidual) {
-      backend->batch_norm_backward(c.activation, x, y, dy, p.mean, p.rstd, in.gamma, in.beta, p.backward_sums,
-                                   static_cast<double>(c.rows()), dx, dresidual);
-    };
-    const Tensor x = copy(in.x), y = copy(p.y), dy = copy(in.dy);
-    backward(x, y, dy, x, dy);
-    EXPECT_EQ(x.floats(), p.dx.floats()) << "dx is x";
-    EXPECT_EQ(dy.floats(), p.dresidual.floats()) << "dresidual is dy";
-    const Tensor other = copy(in.dy);
-    backward(in.x, y, other, other, y);
-    EXPECT_EQ(other.floats(), p.dx.floats()) << "dx is dy";
-    EXPECT_EQ(y.floats(), p.dresidual.floats()) << "dresidual is y";
-    const Tensor alone = copy(in.dy);
-    backward(in.x, p.y, alone, alone, {});
-    EXPECT_EQ(alone.floats(), p.dx.floats()) << "without dresidual";
-  }
-}
-
-TEST_P(BatchNormTest, views_may_begin_anywhere) {
-  for (const DType dtype : element_types(*backend)) {
-    const BatchNormCase c{{2, 3, 5, 64}, Activation::relu, true};
-    const Inputs in(*backend, c, dtype);
-    const Pass p = run(*backend, c, in);
-    std::vector<Tensor> kept;
-    // The same values one element further on.
-    const auto shifted = [&](const Tensor& from) -> View {
-      auto values = from.floats();
-      const DType type = from.view().dtype;
-      values.insert(values.begin(), 0.0f);
-      kept.push_back(test::typed(*backend, type, values, {static_cast<std::int64_t>(values.size())}));
-      return {static_cast<std::byte*>(kept.back().view().data) + size_of(type), type, from.shape()};
-    };
-    const auto expect_same = [&](const Tensor& whole, const Tensor& want) {
-      auto values = whole.floats();
-      EXPECT_EQ(values.front(), 0.0f);
-      values.erase(values.begin());
-      EXPECT_EQ(values, want.floats());
-    };
-    const View x = shifted(in.x), residual = shifted(in.residual), dy = shifted(in.dy);
-    const View gamma = shifted(in.gamma), beta = shifted(in.beta);
-    const std::size_t outputs = kept.size();
-    const View y = shifted(in.dy), dx = shifted(in.dy), dresidual = shifted(in.x);
-    const Tensor sums = zeros({2, 64}, DType::f64), dgamma = junk({64}), dbeta = junk({64});
-    backend->batch_norm_sums(x, sums);
-    const auto got = sums.values<double>(), want = p.sums.values<double>();
-    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4);
-    backend->batch_norm_forward(c.activation, x, residual, p.mean, p.rstd, gamma, beta, y);
-    backend->batch_norm_backward_sums(c.activation, x, y, dy, p.mean, p.rstd, gamma, beta, sums, dgamma,
-                                      dbeta, false);
-    expect_near(dgamma.values(), p.dgamma.values(), 1e-5);
-    expect_near(dbeta.values(), p.dbeta.values(), 1e-5);
-    backend->batch_norm_backward(c.activation, x, y, dy, p.mean, p.rstd, gamma, beta, p.backward_sums,
-                                 static_cast<double>(c.rows()), dx, dresidual);
-    expect_same(kept[outputs], p.y);
-    expect_same(kept[outputs + 1], p.dx);
-    expect_same(kept[outputs + 2], p.dresidual);
-  }
-}
-
-TEST_P(BatchNormTest, relu_is_derived_from_x_as_it_is_from_y) {
-  const BatchNormCase c{{7, 5, 9, 24}, Activation::relu, false};
-  const Inputs in(*backend, c, DType::f32);
-  const Pass p = run(*backend, c, in);
-  const Tensor sums = zeros({2, 24}, DType::f64), dgamma = junk({24}), dbeta = junk({24}), dx = junk(c.shape),
-               passed = junk(c.shape);
-  backend->batch_norm_backward_sums(c.activation, in.x, p.y, in.dy, p.mean, p.rstd, in.gamma, in.beta, sums,
-                                    dgamma, dbeta, false);
-  const auto got_sums = sums.values<double>(), want_sums = p.backward_sums.values<double>();
-  for (std::size_t i = 0; i < got_sums.size(); ++i) EXPECT_NEAR(got_sums[i], want_sums[i], 1e-4);
-  const auto y = p.y.values(), dy = in.dy.values();
-  for (const bool from_y : {false, true}) {
-    backend->batch_norm_backward(c.activation, in.x, optional(p.y, from_y), in.dy, p.mean, p.rstd, in.gamma,
-                                 in.beta, p.backward_sums, static_cast<double>(c.rows()), dx, passed);
-    expect_near(dx.values(), p.dx.values(), 1e-6);
-    const auto got = passed.values();
-    for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(got[i], y[i] > 0 ? dy[i] : 0.0f) << from_y;
-  }
-}
-
-TEST_P(BatchNormTest, a_nan_stays_one_in_its_channel_and_leaves_the_others_alone) {
-  const BatchNormCase c{{5, 6, 7, 8}, Activation::relu, false};
-  Inputs in(*backend, c, DType::f32);
-  const Pass sound = run(*backend, c, in);
-  auto values = in.x.values();
-  values[8 * 100 + 3] = std::nanf("");
-  in.x = tensor(values, c.shape);
-  const Pass p = run(*backend, c, in);
-  const auto y = p.y.values(), want_y = sound.y.values(), dx = p.dx.values(), want_dx = sound.dx.values();
-  for (std::size_t i = 0; i < y.size(); ++i) {
-    if (i % 8 == 3) {
-      ASSERT_TRUE(std::isnan(y[i]) && std::isnan(dx[i])) << i;
-    } else {
-      ASSERT_EQ(y[i], want_y[i]);
-      ASSERT_EQ(dx[i], want_dx[i]);
-    }
-  }
-  EXPECT_TRUE(std::isnan(p.running_var.values()[3]));
-  EXPECT_TRUE(std::isnan(p.rstd.values()[3]));
-}
-
-TEST(CpuBatchNorm, has_the_same_bits_on_any_number_of_threads) {
-  const BatchNormCase c{{21, 40, 50, 6}, Activation::relu, true};
-  const auto first_backend = make_cpu_backend(1);
-  const Pass first = run(*first_backend, c, Inputs(*first_backend, c, DType::f32));
-  for (const int threads : {2, 3, 5}) {
-    const auto backend = make_cpu_backend(threads);
-    const Pass again = run(*backend, c, Inputs(*backend, c, DType::f32));
-    EXPECT_EQ(again.sums.values<double>(), first.sums.values<double>());
-    EXPECT_EQ(again.backward_sums.values<double>(), first.backward_sums.values<double>());
-    EXPECT_EQ(again.y.values(), first.y.values());
-    EXPECT_EQ(again.dx.values(), first.dx.values());
-  }
-}
-
-TEST_P(BatchNormTest, wrong_arguments_are_refused_by_name) {
-  const BatchNormCase c{{2, 3, 4, 5}, Activation::relu, true};
-  const Inputs in(*backend, c, DType::f32);
-  const Pass p = run(*backend, c, in);
-  const auto forward = [&](Activation activation, ConstView x, ConstView beta) {
-    backend->batch_norm_forward(activation, x, in.residual, p.mean, p.rstd, in.gamma, beta, p.y);
-  };
-  expect_refused([&] { forward(Activation::relu, in.x, zeros({4})); }, {"batch_norm_forward", "beta", "[4]"});
-  expect_refused([&] { forward(Activation::gelu, in.x, in.beta); }, {"batch_norm_forward", "swish"});
-  expect_refused([&] { forward(Activation::swish, in.x, in.beta); }, {"batch_norm_forward", "residual"});
-  expect_refused([&] { forward(Activation::relu, zeros({2, 3, 20}), in.beta); }, {"x", "[n, h, w, c]"});
-  expect_refused([&] { backend->batch_norm_sums(in.x, zeros({2, 5})); }, {"batch_norm_sums", "float64"});
-  expect_refused(
-      [&] {
-        backend->batch_norm_statistics(p.sums, 1, eps, momentum, p.mean, p.rstd, p.running_mean,
-                                       p.running_var);
-      },
-      {"batch_norm_statistics", "count", "2"});
-  expect_refused(
-      [&] {
-        backend->batch_norm_backward_sums(Activation::swish, in.x, p.y, in.dy, p.mean, p.rstd, in.gamma,
-                                          in.beta, p.sums, p.dgamma, p.dbeta, false);
-      },
-      {"batch_norm_backward_sums", "y was given"});
-  expect_refused(
-      [&] {
-        backend->batch_norm_backward(Activation::relu, in.x, {}, in.dy, p.mean, p.rstd, in.gamma, in.beta,
-                                     p.sums, 24, p.dx, p.dx);
-      },
-      {"batch_norm_backward", "dresidual"});
-  expect_refused([&] { backend->batch_norm_running(zeros({5}), eps, zeros({6})); },
-                 {"batch_norm_running", "rstd"});
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct ImageArch {
   std::int64_t classes = 10;
   // Pixels of the shorter side that its kernels and strides need: of smaller images nothing is left to classify.
   std::int64_t least_side = 1;
+  // Error(usage) for images of a size that it has no form for.
   std::function<std::unique_ptr<ImageNetwork>(const Shape& input, std::int64_t classes)> make;
 };
 

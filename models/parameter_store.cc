@@ -105,9 +105,9 @@ void ParameterStore::allocate(Backend& backend, bool with_gradients, DType compu
     arena_elements_ += padded(elements);
     last = first;
   }
-  values_ = Buffer(backend, arena_elements_ * sizeof(float));
+  for (Parameter& statistic : statistics_) statistic.offset += arena_elements_;
+  values_ = Buffer(backend, stored_elements() * sizeof(float));
   if (with_gradients) gradients_ = Buffer(backend, arena_elements_ * sizeof(float));
-  statistics_arena_ = Buffer(backend, statistics_elements_ * sizeof(float));
   if (compute != DType::f32) copy_ = Buffer(backend, arena_elements_ * size_of(compute));
 }
 
@@ -140,11 +140,16 @@ View ParameterStore::compute_value(int index) const {
 
 View ParameterStore::statistic(int index) const {
   const Parameter& tensor = statistics_.at(static_cast<std::size_t>(index));
-  return statistics_arena_.view(DType::f32, tensor.shape, tensor.offset * sizeof(float));
+  return values_.view(DType::f32, tensor.shape, tensor.offset * sizeof(float));
 }
 
 View ParameterStore::statistics() const {
-  return statistics_arena_.view(DType::f32, Shape{static_cast<std::int64_t>(statistics_elements_)});
+  return values_.view(DType::f32, Shape{static_cast<std::int64_t>(statistics_elements_)},
+                      arena_elements_ * sizeof(float));
+}
+
+View ParameterStore::stored() const {
+  return values_.view(DType::f32, Shape{static_cast<std::int64_t>(stored_elements())});
 }
 
 View ParameterStore::fused(const View& first, int count) const {

@@ -7,8 +7,8 @@
 // gradient is. Parameters that one matrix product uses together (query, key and value of attention) can be
 // registered as fused: they then lie end to end and are seen as one.
 //
-// What is learned without a gradient (the running statistics of batch norm) lies in an arena of its own, in the order
-// in which it was registered.
+// What is learned without a gradient (the running statistics of batch norm) lies behind the parameters, in the order in
+// which it was registered, and is stored with them.
 //
 // A store whose networks compute in bfloat16 keeps a copy of the arena in that type; the float32 arena is the
 // truth, and the copy is made again after it has changed.
@@ -78,6 +78,9 @@ class ParameterStore {
   const std::vector<Parameter>& all_statistics() const { return statistics_; }
   View statistic(int index) const;
   View statistics() const;  // all of them, with their padding
+  // Values and statistics: what a checkpoint holds. Offsets of both are from its start.
+  View stored() const;  // [stored_elements]
+  std::size_t stored_elements() const { return arena_elements_ + statistics_elements_; }
 
   View value(int index) const { return slice(values_, index); }
   // The parameter in the type that networks compute in.
@@ -98,7 +101,7 @@ class ParameterStore {
   std::vector<Parameter> parameters_, statistics_;
   std::size_t arena_elements_ = 0, statistics_elements_ = 0;
   Backend* backend_ = nullptr;
-  Buffer values_, gradients_, copy_, statistics_arena_;
+  Buffer values_, gradients_, copy_;
   DType compute_ = DType::f32;
   bool copy_is_old_ = true;
 };

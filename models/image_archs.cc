@@ -4,16 +4,41 @@
 
 #include "core/error.h"
 #include "core/nearest_word.h"
+#include "models/families.h"
 #include "models/lenet.h"
 #include "models/mnist_net.h"
 
 namespace motley {
 
-const std::vector<ImageArch>& image_archs() {
-  static const std::vector<ImageArch> list = {
+namespace {
+
+std::vector<ImageArch> all_archs() {
+  std::vector<ImageArch> list = {
       {"mnist", Shape{28, 28, 1}, 10, 6, make_mnist_net},
-      {"lenet", Shape{32, 32, 3}, 10, 16, make_lenet},
+      {"lenet", cifar_image, cifar_classes, 16, make_lenet},
   };
+  add_vgg(list);
+  add_resnet(list);
+  add_preact_resnet(list);
+  add_resnext(list);
+  add_senet(list);
+  add_densenet(list);
+  add_dpn(list);
+  add_googlenet(list);
+  add_mobilenet(list);
+  add_mobilenet_v2(list);
+  add_pnasnet(list);
+  add_regnet(list);
+  add_efficientnet(list);
+  add_shufflenet(list);
+  add_shufflenet_v2(list);
+  return list;
+}
+
+}  // namespace
+
+const std::vector<ImageArch>& image_archs() {
+  static const std::vector<ImageArch> list = all_archs();
   return list;
 }
 

@@ -1,7 +1,8 @@
-// The image networks that --arch picks from. A new one is a line in image_archs.cc.
+// The image networks that --arch picks from. A family is a file that adds its members, and a line in image_archs.cc.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ struct ImageArch {
   std::int64_t classes = 10;
   // Pixels of the shorter side that its kernels and strides need: of smaller images nothing is left to classify.
   std::int64_t least_side = 1;
-  std::unique_ptr<ImageNetwork> (*make)(const Shape& input, std::int64_t classes) = nullptr;
+  // Error(usage) for images of a size that it has no form for.
+  std::function<std::unique_ptr<ImageNetwork>(const Shape& input, std::int64_t classes)> make;
 };
 
 // In the order in which they are listed.

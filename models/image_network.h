@@ -1,10 +1,10 @@
-// An image classifier: parameters and the chain of layers that uses them.
+// An image classifier: parameters and the graph of layers that uses them.
 #pragma once
 
 #include <cstdint>
 
+#include "models/graph.h"
 #include "models/parameter_store.h"
-#include "models/sequential.h"
 
 namespace motley {
 
@@ -13,7 +13,7 @@ struct ImageNetwork {
 
   std::int64_t classes;
   ParameterStore parameters;  // declared before the layers, which refer to it
-  Sequential body;            // [height, width, channels] to logits [classes]
+  Graph body;                 // [height, width, channels] to logits [classes], which are float32
 };
 
 }  // namespace motley

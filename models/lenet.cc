@@ -1,24 +1,18 @@
 #include "models/lenet.h"
 
-#include "models/layers/layers.h"
+#include "models/network_builder.h"
 
 namespace motley {
 
 std::unique_ptr<ImageNetwork> make_lenet(const Shape& input, std::int64_t classes) {
-  auto network = std::make_unique<ImageNetwork>(input, classes);
-  ParameterStore& store = network->parameters;
-  Sequential& body = network->body;
-  const Conv2d kernel5{.kernel_h = 5, .kernel_w = 5};
-  body.add(make_conv2d(store, "conv1",
-                       {input[2], 6, kernel5, true, Activation::relu}));  // [28, 28, 6] of 32x32 images
-  body.add(make_max_pool2d({}));                                          // [14, 14, 6]
-  body.add(make_conv2d(store, "conv2", {6, 16, kernel5, true, Activation::relu}));  // [10, 10, 16]
-  body.add(make_max_pool2d({}));                                                    // [5, 5, 16]
-  body.add(make_flatten());
-  body.add(make_linear(store, "fc1", body.output_shape()[0], 120, Activation::relu));
-  body.add(make_linear(store, "fc2", 120, 84, Activation::relu));
-  body.add(make_linear(store, "fc3", 84, classes, Activation::none));
-  return network;
+  NetworkBuilder net(input, classes);
+  Value x =
+      net.max_pool(net.conv_bias(net.input(), "conv1", {.out = 6, .kernel = 5, .pad = 0}, Activation::relu));
+  x = net.max_pool(net.conv_bias(x, "conv2", {.out = 16, .kernel = 5, .pad = 0}, Activation::relu));
+  x = net.linear(net.flatten(x), "fc1", 120, Activation::relu);
+  x = net.linear(x, "fc2", 84, Activation::relu);
+  net.classify(x, "fc3");
+  return net.finish();
 }
 
 }  // namespace motley

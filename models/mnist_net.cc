@@ -1,24 +1,17 @@
 #include "models/mnist_net.h"
 
-#include "models/layers/layers.h"
+#include "models/network_builder.h"
 
 namespace motley {
 
 std::unique_ptr<ImageNetwork> make_mnist_net(const Shape& input, std::int64_t classes) {
-  auto network = std::make_unique<ImageNetwork>(input, classes);
-  ParameterStore& store = network->parameters;
-  Sequential& body = network->body;
-  const Conv2d kernel3{.kernel_h = 3, .kernel_w = 3};
-  body.add(make_conv2d(store, "conv1",
-                       {input[2], 32, kernel3, true, Activation::relu}));  // [26, 26, 32] of 28x28 images
-  body.add(make_conv2d(store, "conv2", {32, 64, kernel3, true, Activation::relu}));  // [24, 24, 64]
-  body.add(make_max_pool2d({}));                                                     // [12, 12, 64]
-  body.add(make_channel_dropout(0, 0.25));
-  body.add(make_flatten());
-  body.add(make_linear(store, "fc1", body.output_shape()[0], 128, Activation::relu));
-  body.add(make_dropout(1, 0.5));
-  body.add(make_linear(store, "fc2", 128, classes, Activation::none));
-  return network;
+  NetworkBuilder net(input, classes);
+  Value x = net.conv_bias(net.input(), "conv1", {.out = 32, .pad = 0}, Activation::relu);
+  x = net.conv_bias(x, "conv2", {.out = 64, .pad = 0}, Activation::relu);
+  x = net.channel_dropout(net.max_pool(x), 0.25);
+  x = net.dropout(net.linear(net.flatten(x), "fc1", 128, Activation::relu), 0.5);
+  net.classify(x, "fc2");
+  return net.finish();
 }
 
 }  // namespace motley

@@ -45,16 +45,17 @@ void draw(const Parameter& parameter, const RandomKey& key, std::vector<float>& 
       initializer.kind == Initializer::Kind::uniform || initializer.kind == Initializer::Kind::normal;
   for (std::size_t element = 0; random && element < out.size(); element += 4) {
     float four[4];
-    draw_four(initializer,
-              random_block(key, static_cast<std::uint32_t>(element >> 32),
-                           static_cast<std::uint32_t>(element) / 4),
-              four);
+    draw_four(
+        initializer,
+        random_block(key, static_cast<std::uint32_t>(element >> 32), static_cast<std::uint32_t>(element) / 4),
+        four);
     std::copy_n(four, std::min<std::size_t>(4, out.size() - element), &out[element]);
   }
   if (initializer.zero_row >= 0) {
     const auto row = static_cast<std::size_t>(parameter.shape.elements_from(1));
-    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(initializer.zero_row)),
-                row, 0.0f);
+    std::fill_n(
+        out.begin() + static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(initializer.zero_row)), row,
+        0.0f);
   }
 }
 
@@ -80,6 +81,13 @@ int ParameterStore::add_fused(const std::vector<std::string>& names, const Shape
   return first;
 }
 
+int ParameterStore::add_statistic(const std::string& name, const Shape& shape, Initializer initializer) {
+  MOTLEY_CHECK(backend_ == nullptr);
+  statistics_.push_back({name, shape, initializer, statistics_elements_, -1, false});
+  statistics_elements_ += padded(shape.elements());
+  return static_cast<int>(statistics_.size()) - 1;
+}
+
 void ParameterStore::allocate(Backend& backend, bool with_gradients, DType compute) {
   MOTLEY_CHECK(backend_ == nullptr);
   backend_ = &backend;
@@ -97,7 +105,8 @@ void ParameterStore::allocate(Backend& backend, bool with_gradients, DType compu
     arena_elements_ += padded(elements);
     last = first;
   }
-  values_ = Buffer(backend, arena_elements_ * sizeof(float));
+  for (Parameter& statistic : statistics_) statistic.offset += arena_elements_;
+  values_ = Buffer(backend, stored_elements() * sizeof(float));
   if (with_gradients) gradients_ = Buffer(backend, arena_elements_ * sizeof(float));
   if (compute != DType::f32) copy_ = Buffer(backend, arena_elements_ * size_of(compute));
 }
@@ -105,13 +114,14 @@ void ParameterStore::allocate(Backend& backend, bool with_gradients, DType compu
 void ParameterStore::initialize(std::uint64_t seed) {
   MOTLEY_CHECK(backend_ != nullptr);
   std::vector<float> host;
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    const Parameter& parameter = parameters_[index];
-    draw(parameter, RandomKey(seed, Purpose::initialization, static_cast<std::uint32_t>(index), 0), host);
-    const View view = value(static_cast<int>(index));
+  const auto start = [&](const Parameter& parameter, std::size_t stream, const View& view) {
+    draw(parameter, RandomKey(seed, Purpose::initialization, static_cast<std::uint32_t>(stream), 0), host);
     backend_->copy_to_device(view.data, host.data(), view.bytes());
     backend_->synchronize();  // `host` is filled again in the next round
-  }
+  };
+  for (std::size_t i = 0; i < parameters_.size(); ++i) start(parameters_[i], i, value(static_cast<int>(i)));
+  for (std::size_t i = 0; i < statistics_.size(); ++i)
+    start(statistics_[i], parameters_.size() + i, statistic(static_cast<int>(i)));
   changed();
 }
 
@@ -126,6 +136,20 @@ View ParameterStore::compute_value(int index) const {
   MOTLEY_CHECK(!copy_is_old_);
   const Parameter& parameter = (*this)[index];
   return copy_.view(compute_, parameter.shape, parameter.offset * size_of(compute_));
+}
+
+View ParameterStore::statistic(int index) const {
+  const Parameter& tensor = statistics_.at(static_cast<std::size_t>(index));
+  return values_.view(DType::f32, tensor.shape, tensor.offset * sizeof(float));
+}
+
+View ParameterStore::statistics() const {
+  return values_.view(DType::f32, Shape{static_cast<std::int64_t>(statistics_elements_)},
+                      arena_elements_ * sizeof(float));
+}
+
+View ParameterStore::stored() const {
+  return values_.view(DType::f32, Shape{static_cast<std::int64_t>(stored_elements())});
 }
 
 View ParameterStore::fused(const View& first, int count) const {

@@ -7,6 +7,9 @@
 // gradient is. Parameters that one matrix product uses together (query, key and value of attention) can be
 // registered as fused: they then lie end to end and are seen as one.
 //
+// What is learned without a gradient (the running statistics of batch norm) lies behind the parameters, in the order in
+// which it was registered, and is stored with them.
+//
 // A store whose networks compute in bfloat16 keeps a copy of the arena in that type; the float32 arena is the
 // truth, and the copy is made again after it has changed.
 #pragma once
@@ -54,6 +57,8 @@ class ParameterStore {
   // the first, the others follow it.
   int add_fused(const std::vector<std::string>& names, const Shape& shape, Initializer initializer,
                 bool decays = true);
+  // Registers a tensor that is learned without a gradient, and returns its index among those. Not after allocate().
+  int add_statistic(const std::string& name, const Shape& shape, Initializer initializer);
   // Lays out the arenas on the backend's device. Gradients are left out for evaluation only. `compute` is the
   // type that networks compute in: float32, or bfloat16 for a copy in that type.
   void allocate(Backend& backend, bool with_gradients, DType compute = DType::f32);
@@ -69,6 +74,13 @@ class ParameterStore {
   std::int64_t count() const;
   // Length of the arenas, padding included.
   std::size_t arena_elements() const { return arena_elements_; }
+
+  const std::vector<Parameter>& all_statistics() const { return statistics_; }
+  View statistic(int index) const;
+  View statistics() const;  // all of them, with their padding
+  // Values and statistics: what a checkpoint holds. Offsets of both are from its start.
+  View stored() const;  // [stored_elements]
+  std::size_t stored_elements() const { return arena_elements_ + statistics_elements_; }
 
   View value(int index) const { return slice(values_, index); }
   // The parameter in the type that networks compute in.
@@ -86,8 +98,8 @@ class ParameterStore {
   std::size_t finished_through(int index) const;
 
  private:
-  std::vector<Parameter> parameters_;
-  std::size_t arena_elements_ = 0;
+  std::vector<Parameter> parameters_, statistics_;
+  std::size_t arena_elements_ = 0, statistics_elements_ = 0;
   Backend* backend_ = nullptr;
   Buffer values_, gradients_, copy_;
   DType compute_ = DType::f32;

@@ -11,23 +11,27 @@ class DropoutLayer final : public Layer {
     MOTLEY_CHECK(probability >= 0 && probability < 1);
   }
 
-  Shape output_shape(const Shape& input) const override { return input; }
-  bool in_place() const override { return true; }
-
-  void forward(const Pass& pass, ConstView x, View y, View /*saved*/) override {
-    if (pass.training) apply(pass, x, y);
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    MOTLEY_CHECK(inputs.size() == 1 && (!channels_ || inputs[0].rank() == 3));
+    return inputs;
+  }
+  bool output_over_input(std::size_t /*index*/) const override { return true; }
+  std::vector<Place> gradient_places(std::size_t /*input*/) const override {
+    return {{Place::Of::output_gradient, 0}};
   }
 
-  void backward(const Pass& pass, ConstView /*x*/, ConstView /*y*/, ConstView /*saved*/, View dy,
-                View dx) override {
-    apply(pass, dy, dx);
+  void forward(const Pass& pass, const ForwardTensors& t) override { apply(pass, t.x[0], t.y[0]); }
+
+  void backward(const Pass& pass, const BackwardTensors& t) override {
+    if (!t.dx[0].empty()) apply(pass, t.dy[0], t.dx[0]);
   }
 
  private:
   void apply(const Pass& pass, ConstView from, View to) const {
-    if (probability_ == 0) return;
+    const double probability = pass.training ? probability_ : 0;
+    if (probability == 0 && from.data == to.data) return;
     const DropoutMask mask{RandomKey(pass.seed, Purpose::dropout, index_, pass.step), pass.first_slot,
-                           probability_};
+                           probability};
     if (channels_) {
       pass.backend.dropout_channels(mask, from, to);
     } else {

@@ -5,18 +5,19 @@ namespace {
 
 class FlattenLayer final : public Layer {
  public:
-  Shape output_shape(const Shape& input) const override {
-    MOTLEY_CHECK(input.rank() == 3);
-    return Shape{input.elements()};
+  std::vector<Shape> output_shapes(const std::vector<Shape>& inputs) const override {
+    MOTLEY_CHECK(inputs.size() == 1 && inputs[0].rank() == 3);
+    return {Shape{inputs[0].elements()}};
   }
 
-  void forward(const Pass& pass, ConstView x, View y, View /*saved*/) override {
-    pass.backend.nhwc_to_nchw(x, y.reshaped(channels_first(x.shape)));
+  void forward(const Pass& pass, const ForwardTensors& t) override {
+    pass.backend.nhwc_to_nchw(t.x[0], t.y[0].reshaped(channels_first(t.x[0].shape)));
   }
 
-  void backward(const Pass& pass, ConstView x, ConstView /*y*/, ConstView /*saved*/, View dy,
-                View dx) override {
-    if (!dx.empty()) pass.backend.nchw_to_nhwc(dy.reshaped(channels_first(x.shape)), dx);
+  void backward(const Pass& pass, const BackwardTensors& t) override {
+    if (t.dx[0].empty()) return;
+    const ConstView dy{t.dy[0].data, t.dy[0].dtype, channels_first(t.dx[0].shape)};
+    pass.backend.nchw_to_nhwc(dy, t.dx[0]);
   }
 
  private:

@@ -1,6 +1,7 @@
 #include "cli/archs.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "cli/option_set.h"
 #include "cli/shared_options.h"
@@ -37,14 +38,18 @@ std::vector<std::string> line(const ImageArch& arch, const train::ImageSpec& spe
   const Shape input = spec.input.rank() == 3 ? spec.input : arch.input;
   const std::int64_t classes = spec.classes > 0 ? spec.classes : arch.classes;
   const std::string shape = fmt::format("{} x {} x {}", input[0], input[1], input[2]);
+  const auto refused = [&](const std::string& why) -> std::vector<std::string> {
+    return {arch.name, "-", "-", shape, std::to_string(classes), why};
+  };
   if (std::min(input[0], input[1]) < arch.least_side)
-    return {arch.name,
-            "-",
-            "-",
-            shape,
-            std::to_string(classes),
-            fmt::format("too small: needs {0} x {0}", arch.least_side)};
-  const std::unique_ptr<ImageNetwork> network = arch.make(input, classes);
+    return refused(fmt::format("too small: needs {0} x {0}", arch.least_side));
+  std::unique_ptr<ImageNetwork> network;
+  try {
+    network = arch.make(input, classes);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::usage) throw;
+    return refused(error.what());
+  }
   return {arch.name,
           std::to_string(network->parameters.count()),
           fmt::format("{:.1f}", static_cast<double>(network->body.multiply_adds()) / 1e6),

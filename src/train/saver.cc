@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 // Sends an arena from rank 0's host memory to every rank's device.
 void distribute(std::vector<float>& arena, View device, const comm::Communicator& world, Backend& backend,
                 const char* what) {
-  world.broadcast(arena.data(), arena.size() * sizeof(float), 0, what);
+  MOTLEY_CHECK(device.bytes() <= arena.size() * sizeof(float));
+  world.broadcast(arena.data(), device.bytes(), 0, what);
   backend.copy_to_device(device.data, arena.data(), device.bytes());
   backend.synchronize();
 }
@@ -147,7 +148,7 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
          options_.optimizer.name);
   }
   const ParameterStore& store = task_.parameters();
-  reader.read_model(entries_of(store, "", staging_[0].data()));
+  reader.read_model(model_entries_of(store, staging_[0].data()));
   if (has_state) {
     std::vector<io::SafetensorsEntry> wanted;
     for (std::size_t i = 0; i < optimizer_->states().size(); ++i) {
@@ -175,7 +176,7 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
 
 void Saver::take_staging(std::size_t arenas) {
   staging_.clear();
-  for (std::size_t i = 0; i < arenas; ++i) staging_.emplace_back(task_.parameters().arena_elements());
+  for (std::size_t i = 0; i < arenas; ++i) staging_.emplace_back(task_.parameters().stored_elements());
 }
 
 std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, const Best& best) {
@@ -188,7 +189,7 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
   comm::agree(world_, "taking memory for the checkpoint", [&] {
     if (world_.rank() != 0) take_staging(1);
   });
-  distribute(staging_[0], store.values(), world_, backend_, "the parameters of the checkpoint");
+  distribute(staging_[0], store.stored(), world_, backend_, "the parameters of the checkpoint");
   task_.parameters().changed();
   const Json found = Json::parse(description);
   const std::size_t states = found["has_state"].get<bool>() ? optimizer_->states().size() : 0;
@@ -220,15 +221,15 @@ void Saver::keep(LoadBalance& balance, LossScale& loss_scale) {
 
 void Saver::begin_from_source() {
   const ParameterStore& store = task_.parameters();
-  staging_.assign(1, std::vector<float>(store.arena_elements()));
-  backend_.copy_to_host(staging_[0].data(), store.values().data, store.values().bytes());
+  staging_.assign(1, std::vector<float>(store.stored_elements()));
+  backend_.copy_to_host(staging_[0].data(), store.stored().data, store.stored().bytes());
   comm::agree_on_root(world_, "reading the parameters to begin with", [&] {
     const ModelSource source = find_source(options_.save.init_from);
     const std::vector<std::string> absent =
-        read_source(source, task_.name(), task_.name_rules(), entries_of(store, "", staging_[0].data()));
+        read_source(source, task_.name(), task_.name_rules(), model_entries_of(store, staging_[0].data()));
     log::info("a new run with the parameters of {}{}", source.path.string(), absent_text(absent));
   });
-  distribute(staging_[0], store.values(), world_, backend_, "the parameters to begin with");
+  distribute(staging_[0], store.stored(), world_, backend_, "the parameters to begin with");
   task_.parameters().changed();
   staging_.clear();
 }
@@ -239,10 +240,10 @@ std::string Saver::save(const Position& position, const Best& best, const Planne
   if (world_.rank() == 0) {
     try {
       const ParameterStore& store = task_.parameters();
-      std::vector<float> values(store.arena_elements());
-      backend_.copy_to_host(values.data(), store.values().data, store.values().bytes());
+      std::vector<float> values(store.stored_elements());
+      backend_.copy_to_host(values.data(), store.stored().data, store.stored().bytes());
       checkpoint::Contents contents;
-      contents.model = entries_of(store, "", values.data());
+      contents.model = model_entries_of(store, values.data());
       contents.model_metadata = {{"format", "pt"}, {"task", task_.name()}};
       contents.extra_files = task_.model_files();
       std::vector<std::vector<float>> states;
@@ -306,7 +307,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
                                                     const comm::Communicator& world, Backend& backend,
                                                     Task& task) {
   const ParameterStore& store = task.parameters();
-  staging_.assign(store.arena_elements(), 0.0F);
+  staging_.assign(store.stored_elements(), 0.0F);
   std::string description;
   comm::agree_on_root(world, "reading the checkpoint", [&] {
     const fs::path path = find_checkpoint(save_dir, restore_file);
@@ -314,7 +315,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     const checkpoint::Reader reader(path);
     const std::string where = (path / "trainer.json").string();
     check_kind(reader.trainer(), task.name(), where);
-    reader.read_model(entries_of(store, "", staging_.data()));
+    reader.read_model(model_entries_of(store, staging_.data()));
     warn_of_other_model(path, task);
     Json found = to_json(position_of(reader.trainer(), where));
     found["path"] = path.string();
@@ -323,7 +324,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     description = found.dump(-1, ' ', false, Json::error_handler_t::replace);
   });
   const Json found = Json::parse(world.broadcast(description, 0, "which checkpoint was read"));
-  distribute(staging_, store.values(), world, backend, "the parameters of the checkpoint");
+  distribute(staging_, store.stored(), world, backend, "the parameters of the checkpoint");
   task.parameters().changed();
   return {found["path"].get<std::string>(), position_of(found, "the checkpoint"),
           found.value("shares", std::vector<double>())};

@@ -19,19 +19,31 @@ namespace fs = std::filesystem;
 constexpr ExitCode code = ExitCode::checkpoint;
 constexpr int format_version = 1;
 
+std::vector<io::SafetensorsEntry> entries_of(const std::vector<Parameter>& tensors, const std::string& prefix,
+                                             float* arena) {
+  std::vector<io::SafetensorsEntry> list;
+  for (const Parameter& tensor : tensors) {
+    io::SafetensorsEntry entry;
+    entry.name = prefix + tensor.name;
+    entry.dtype = DType::f32;
+    entry.shape = tensor.shape;
+    entry.data = arena + tensor.offset;
+    list.push_back(entry);
+  }
+  return list;
+}
+
 }  // namespace
 
 std::vector<io::SafetensorsEntry> entries_of(const ParameterStore& store, const std::string& prefix,
                                              float* arena) {
-  std::vector<io::SafetensorsEntry> list;
-  for (const Parameter& parameter : store.all()) {
-    io::SafetensorsEntry entry;
-    entry.name = prefix + parameter.name;
-    entry.dtype = DType::f32;
-    entry.shape = parameter.shape;
-    entry.data = arena + parameter.offset;
-    list.push_back(entry);
-  }
+  return entries_of(store.all(), prefix, arena);
+}
+
+std::vector<io::SafetensorsEntry> model_entries_of(const ParameterStore& store, float* stored) {
+  std::vector<io::SafetensorsEntry> list = entries_of(store.all(), "", stored);
+  const std::vector<io::SafetensorsEntry> statistics = entries_of(store.all_statistics(), "", stored);
+  list.insert(list.end(), statistics.begin(), statistics.end());
   return list;
 }
 

@@ -22,6 +22,8 @@ inline constexpr const char* no_optimizer = "none";
 // Entries for one arena held in host memory: one tensor per parameter, in forward order.
 std::vector<io::SafetensorsEntry> entries_of(const ParameterStore& store, const std::string& prefix,
                                              float* arena);
+// Entries for ParameterStore::stored() held in host memory: the parameters, then the statistics.
+std::vector<io::SafetensorsEntry> model_entries_of(const ParameterStore& store, float* stored);
 
 // The checkpoint directory that is meant: restore_file as a path or as a name in save_dir, or the newest good
 // one of save_dir. Empty when nothing was named and there is none.

@@ -123,5 +123,21 @@ TEST_F(ImageLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_sto
   }
 }
 
+TEST_F(ImageLaws, law4_holds_for_the_running_statistics_of_batch_norm) {
+  constexpr std::int64_t batch = 24, steps = 6, stop = 4;
+  TrainOptions whole = options("batch_norm", batch, steps);
+  whole.image.arch = "shufflenetv2_0.5";
+  whole.batch.max_sentences = batch;
+  TrainOptions first = whole;
+  first.save.save_dir = path_ + "/batch_norm_parts";
+  first.max_update = stop;
+  TrainOptions second = first;
+  second.max_update = steps;
+  const Trace uninterrupted = train(1, whole);
+  const Trace before = train(1, first);
+  const Trace after = train(1, second);
+  if (world_.rank() == 0) expect_continued(uninterrupted, before, after, steps, stop, "batch norm");
+}
+
 }  // namespace
 }  // namespace motley::train

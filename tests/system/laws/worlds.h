@@ -24,7 +24,7 @@ struct Trace {
   // Of the last step. In the first one gradients are not summed beside the backward pass yet (train/stepper.cc).
   std::vector<float> last_gradient;
   double last_count = 0;
-  std::vector<float> parameters;                    // in the end
+  std::vector<float> parameters;                    // in the end, and statistics
   std::vector<std::int64_t> shares, micro_batches;  // of this rank, step by step
 };
 
@@ -82,7 +82,7 @@ class Worlds : public ::testing::Test {
         trace.first_count = result.count;
       });
       trainer.run();
-      trace.parameters = on_host(trainer.backend(), trainer.parameters().values());
+      trace.parameters = on_host(trainer.backend(), trainer.parameters().stored());
       MPI_Comm_free(&part);
     }
     world_.barrier("the other ranks");

@@ -173,6 +173,10 @@ TEST_P(ChannelsTest, gradients_of_scaling_are_the_definition_in_float64_also_in_
         backend->scale_channels_backward(x.view, s.view, dy.view, dy.view, ds.view);
         EXPECT_EQ(dy.floats(), rounded);
         EXPECT_EQ(ds.floats(), first) << "the same call gave other bits";
+        const Shifted dy_again = shifted(dtype, shape, shift, 3);
+        backend->scale_channels_backward(x.view, s.view, dy_again.view, x.view, ds.view);
+        EXPECT_EQ(x.floats(), rounded);
+        EXPECT_EQ(ds.floats(), first);
       }
     }
   }

@@ -48,5 +48,24 @@ TEST(ParameterStore, initialises_by_seed_alone_and_leaves_the_padding_zero) {
   EXPECT_EQ(values[79], 0.0f) << "padding";
 }
 
+TEST(ParameterStore, statistics_are_stored_behind_the_parameters_and_have_no_gradient) {
+  Fixture f;
+  const int mean = f.store.add_statistic("mean", Shape{5}, Initializer::zeros());
+  const int variance = f.store.add_statistic("variance", Shape{18}, Initializer::ones());
+  f.store.allocate(*f.backend, true);
+  f.store.initialize(1);
+  EXPECT_EQ(f.store.arena_elements(), 80u);
+  EXPECT_EQ(f.store.gradients().elements(), 80);
+  EXPECT_EQ(f.store.stored_elements(), 80u + 16u + 32u);
+  EXPECT_EQ(f.store.count(), 15 + 7 + 33) << "they are not parameters";
+  const float* stored = f.store.stored().as<float>();
+  EXPECT_EQ(stored, f.store.values().as<float>());
+  EXPECT_EQ(f.store.statistics().as<float>(), stored + 80);
+  EXPECT_EQ(f.store.statistic(mean).as<float>(), stored + f.store.all_statistics()[0].offset);
+  EXPECT_EQ(f.store.statistic(variance).as<float>(), stored + f.store.all_statistics()[1].offset);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(stored[80 + i], 0.0f);
+  for (std::size_t i = 0; i < 18; ++i) EXPECT_EQ(stored[96 + i], 1.0f);
+}
+
 }  // namespace
 }  // namespace motley

@@ -210,9 +210,9 @@ TEST(MicroBatches, say_so_when_there_is_no_room_for_one_sample) {
   } catch (const OutOfMemory& error) {
     EXPECT_EQ(error.code(), ExitCode::device);
     EXPECT_EQ(std::string(error.what()),
-              "out of memory: one sample at a time needs 601.9 KiB beside the 9.2 MiB that this rank holds "
+              "out of memory: one sample at a time needs 460.9 KiB beside the 9.2 MiB that this rank holds "
               "already, "
-              "and the limit is 9.7 MiB");
+              "and the limit is 9.6 MiB");
   }
   rank.backend->set_memory_limit(10);
   EXPECT_THROW(MicroBatches(*rank.backend, *rank.task, 8, true), OutOfMemory);

@@ -31,7 +31,7 @@ struct GpuSupport {
 
 // How a program comes by its GpuSupport, which lives as long as the process. Null: this machine cannot have GPUs, or
 // the program was built without CUDA; with `insist`, which somebody who wants a GPU says, Error(device) tells why.
-using FindGpuSupport = std::function<const GpuSupport*(bool insist)>;
+using FindGpuSupport = const GpuSupport* (*)(bool insist);
 void set_gpu_support(FindGpuSupport find);
 const GpuSupport* find_gpu_support(bool insist);
 

@@ -49,8 +49,22 @@ void Trainer::open_train_data() {
   train_data_ = std::move(*open_subset(*task_, data, data.train_subset, true, world_, {true, options_.seed}));
 }
 
+// Statistics of the rows at hand are not those of the global batch where a step is more than one micro-batch.
+void Trainer::require_whole_batches() const {
+  if (task_->parameters().all_statistics().empty()) return;
+  const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
+  if (world_.size() == 1 && batch <= options_.batch.max_sentences) return;
+  throw AgreedError(
+      ExitCode::usage,
+      fmt::format("this network has batch norm, whose statistics are not summed over ranks and micro-batches: law 1 "
+                  "would not hold; expected one rank with a --max-sentences of at least the global batch, which is {}, "
+                  "or a network without batch norm, such as --arch lenet",
+                  batch));
+}
+
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
+  require_whole_batches();
   backend_ = make_backend({options_.device, options_.threads, options_.deterministic}, world_);
   devices_text_ = devices_text(*backend_, world_);
   memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);

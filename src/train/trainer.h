@@ -66,6 +66,7 @@ class Trainer {
 
  private:
   void open_train_data();
+  void require_whole_batches() const;
   void build();
   void warn_of_slow_precision() const;
   void start_or_continue();

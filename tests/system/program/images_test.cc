@@ -190,6 +190,18 @@ TEST_F(Images, what_is_wrong_with_image_sets_and_networks_gets_a_sentence) {
   EXPECT_FALSE(fs::exists(saved));
 }
 
+TEST_F(Images, networks_with_batch_norm_are_refused_where_a_step_is_not_one_micro_batch) {
+  ASSERT_EQ(synth("train.h5", {"--samples", "24"}).job.exit_code, 0);
+  const auto run = [&](int ranks, const char* max_sentences) {
+    return train(ranks, "images",
+                 {"--arch", "shufflenetv2_0.5", "--global-batch", "12", "--max-update", "1", "--max-sentences", max_sentences});
+  };
+  for (const test::MpiRun& refused : {run(2, "64"), run(1, "8")})
+    expect_failure(refused, 2, {"batch norm", "law 1", "--max-sentences of at least the global batch, which is 12"});
+  const test::MpiRun whole = run(1, "12");
+  EXPECT_EQ(whole.job.exit_code, 0) << whole.job.err;
+}
+
 TEST_F(Images, a_run_that_continues_keeps_its_network_and_its_normalisation) {
   ASSERT_EQ(synth("train.h5", {"--samples", "60", "--height", "28", "--width", "28", "--channels", "1"})
                 .job.exit_code,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "blas.h"
+#include "cudart.h"
 #include "device.h"
 #include "simt.h"
 
@@ -66,7 +67,7 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
 
 cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
   return with_handle("cublasDestroy", handle, [&](cublasContext&) {
-    cudaDeviceSynchronize();
+    sim::synchronize_device();
     handles().erase(handle);
     delete handle;
     return CUBLAS_STATUS_SUCCESS;

@@ -216,7 +216,7 @@ cudaError_t cudaFree(void* pointer) {
   return entry("cudaFree", [&] {
     if (pointer == nullptr) return cudaSuccess;
     // It waits until the device is idle.
-    cudaDeviceSynchronize();
+    sim::synchronize_device();
     return sim::release(pointer) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
@@ -233,7 +233,7 @@ cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
 cudaError_t cudaFreeHost(void* pointer) {
   return entry("cudaFreeHost", [&] {
     if (pointer == nullptr) return cudaSuccess;
-    cudaDeviceSynchronize();
+    sim::synchronize_device();
     if (!sim::remove_pinned(pointer)) return cudaErrorInvalidValue;
     std::free(pointer);
     return cudaSuccess;

@@ -12,7 +12,8 @@ int nccl_version() {
   int version = 0;
   const ncclResult_t result = ncclGetVersion(&version);
   if (result != ncclSuccess)
-    fail(ExitCode::communication, "ncclGetVersion failed: {}", ncclGetErrorString(result));
+    fail(ExitCode::communication, "ncclGetVersion failed on {}: {}", cuda::device_text(),
+         ncclGetErrorString(result));
   return version;
 }
 

@@ -191,8 +191,13 @@ TEST_F(GpuCalls, any_call_that_fails_ends_the_run_with_a_sentence) {
         const std::string& err = run.job.err;
         expect_whole_checkpoints(name);
         if (gives_back(call) && code == 0) continue;
+        // The backend waits once more before it goes.
+        const bool last_wait = call == "cudaStreamSynchronize" && occurrences[i] == count;
         // A way of convolving that cuDNN refuses is not taken.
-        if (call.starts_with("cudnn") && code == 0) {
+        // How often is polled depends on the machine: the poll that is to fail may not come.
+        const bool late_poll =
+            (call == "cudaEventQuery" || call == "ncclCommGetAsyncError") && occurrences[i] > 1;
+        if ((call.starts_with("cudnn") || last_wait || late_poll) && code == 0) {
           expect_same_losses(name, "counted-" + task);
           continue;
         }
@@ -200,8 +205,8 @@ TEST_F(GpuCalls, any_call_that_fails_ends_the_run_with_a_sentence) {
         EXPECT_TRUE(std::regex_search(err, std::regex("rank 1 \\(host [^ ()]+\\)"))) << err;
         // Before a device is open it has no name.
         EXPECT_TRUE(std::regex_search(err, std::regex("on (a GPU|GPU [0-9]+)"))) << err;
-        // A kernel is known by its operation.
-        if (!gives_back(call) && call != "cudaLaunchKernel") {
+        // A kernel is known by its operation, and what NCCL finds by itself by what was waited for.
+        if (!gives_back(call) && call != "cudaLaunchKernel" && call != "ncclCommGetAsyncError") {
           EXPECT_NE(err.find(call), std::string::npos) << err;
         }
       }

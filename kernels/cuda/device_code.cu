@@ -23,11 +23,12 @@ void require_device_code(int device) {
     check(error, "cudaFuncGetAttributes");
   cudaDeviceProp properties;
   MOTLEY_CUDA(cudaGetDeviceProperties(&properties, device));
-  fail(ExitCode::device,
-       "GPU {} ({}) has the architecture sm_{}{}, but this program was built for {}: build Motley with "
-       "-DMOTLEY_CUDA_ARCHITECTURES={}{}",
-       device, properties.name, properties.major, properties.minor, MOTLEY_CUDA_ARCHITECTURES_TEXT,
-       properties.major, properties.minor);
+  const std::string advice =
+      properties.major >= 6 ? fmt::format("build Motley with -DMOTLEY_CUDA_ARCHITECTURES={}{}", properties.major,
+                                          properties.minor)
+                            : "Motley needs sm_60 or newer; use --device cpu";
+  fail(ExitCode::device, "GPU {} ({}) has the architecture sm_{}{}, but this program was built for {}: {}", device,
+       properties.name, properties.major, properties.minor, MOTLEY_CUDA_ARCHITECTURES_TEXT, advice);
 }
 
 }  // namespace motley::cuda

@@ -31,10 +31,13 @@ int device_count() {
     cudaRuntimeGetVersion(&runtime);
     // Without any driver there are no GPUs that could be used: an ordinary CPU node.
     if (driver == 0) return 0;
+    // The oldest toolkit that Motley is built with.
+    constexpr int oldest = 12000;
     fail(ExitCode::device,
-         "the NVIDIA driver supports CUDA {}, but this program needs CUDA {}: install a newer driver, build "
-         "Motley with CUDA {}, or use --device cpu",
-         version_text(driver), version_text(runtime), version_text(driver));
+         "the NVIDIA driver supports CUDA {}, but this program needs CUDA {}: install a newer driver, {}or use "
+         "--device cpu",
+         version_text(driver), version_text(runtime),
+         driver >= oldest ? fmt::format("build Motley with CUDA {}, ", version_text(driver)) : "");
   }
   check(error, "cudaGetDeviceCount");
   return devices;

@@ -1,6 +1,8 @@
 #include "train/device.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <utility>
@@ -8,6 +10,7 @@
 
 #include "comm/agree.h"
 #include "comm/mpi.h"
+#include "core/log.h"
 #include "train/gpus.h"
 
 namespace motley::train {
@@ -16,16 +19,21 @@ namespace {
 FindGpuSupport find_support = nullptr;
 
 // The GPUs that this rank may take one of; none when it shall use the CPU.
-std::vector<GpuInfo> visible_gpus(const std::string& device) {
+std::vector<GpuInfo> visible_gpus(const std::string& device, const std::string& host) {
   if (device == "cpu") return {};
   const GpuSupport* const support = find_gpu_support(device == "cuda");
   if (support == nullptr) return {};
   std::vector<GpuInfo> gpus = support->driver->devices();
   if (gpus.empty() && device == "cuda") {
     fail(ExitCode::device,
-         "--device cuda: there is no NVIDIA GPU that this process may use (nvidia-smi and "
-         "CUDA_VISIBLE_DEVICES say more); use --device cpu");
+         "--device cuda: there is no NVIDIA GPU that this process may use on host {} (nvidia-smi and "
+         "CUDA_VISIBLE_DEVICES say more); use --device cpu",
+         host);
   }
+  // Batch systems write an empty value, -1 or NoDevFiles where they give no GPU.
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (gpus.empty() && visible != nullptr && std::isdigit(static_cast<unsigned char>(*visible)) != 0)
+    log::warn("CUDA_VISIBLE_DEVICES={} leaves this rank no GPU: it uses the CPU", visible);
   return gpus;
 }
 
@@ -119,7 +127,7 @@ const GpuSupport* find_gpu_support(bool insist) {
 
 std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::Communicator& world) {
   std::vector<GpuInfo> gpus;
-  comm::agree(world, "looking for GPUs", [&] { gpus = visible_gpus(options.device); });
+  comm::agree(world, "looking for GPUs", [&] { gpus = visible_gpus(options.device, world.host()); });
   const std::unique_ptr<comm::Communicator> host = comm::ranks_of_host(world);
   const std::vector<std::vector<double>> seen = seen_by_ranks(gpus, *host);
   int gpu = -1;

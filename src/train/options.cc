@@ -136,7 +136,7 @@ void check_model(const ModelOptions& model, const std::string& task) {
   const ModelOptions unset;
   expect_one_of("precision", model.precision, std::array{"fp32", "bf16", "fp16"});
   expect(model.loss_scale == 0 || (model.loss_scale >= 1 && model.loss_scale <= 0x1p60), "loss-scale",
-         model.loss_scale, "0 (by itself) or a number from 1 on");
+         model.loss_scale, "0 (by itself) or a number from 1 to 2^60");
   if (model.loss_scale != 0 && model.precision != "fp16") {
     fail(ExitCode::usage, "--loss-scale is for --precision fp16; --precision {} needs none", model.precision);
   }

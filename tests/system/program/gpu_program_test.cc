@@ -28,7 +28,7 @@ TEST_F(GpuProgram, without_gpus_auto_uses_the_cpu_and_cuda_is_refused) {
   const Environment none{{"MOTLEY_SIM_GPUS", "0"}};
   const MpiRun cpus = run_motley(2, train(), 120, none);
   EXPECT_EQ(cpus.job.exit_code, 0) << cpus.job.err;
-  expect_failure(run_motley(2, train({"--device", "cuda"}), 120, none), 6, {"--device cuda", "no NVIDIA GPU"});
+  expect_failure(run_motley(2, train({"--device", "cuda"}), 120, none), 6, {"--device cuda", "no NVIDIA GPU that this process may use on host"});
 }
 
 TEST_F(GpuProgram, more_ranks_than_gpus_is_an_error_with_the_counts) {

@@ -73,7 +73,7 @@ struct Attention {
 // group_rows (kernels/row_groups.h).
 struct RowGroups {
   ConstView rows;     // int32 [groups]: distinct rows, ascending
-  ConstView starts;   // int32 [groups + 1]: group g is sources[starts[g] .. starts[g + 1])
+  ConstView starts;   // int32 [groups + 1]: group g is sources[starts[g] .. starts[g + 1]), which is not empty
   ConstView sources;  // int32 [m]: places in the list, ascending within a group
 };
 

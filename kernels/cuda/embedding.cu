@@ -127,9 +127,7 @@ __global__ void pieces_kernel(Groups groups, std::int64_t length, const From* __
 #pragma unroll
                  for (int i = 0; i < width; ++i) sum[i] = {};
                  begins_here = true;
-                 do {
-                   stop = groups.starts[++group + 1];
-                 } while (stop == place + k + 1);  // a group without sources
+                 stop = groups.starts[++group + 1];
                }
              }
              if (item == 0) heads[piece] = head;

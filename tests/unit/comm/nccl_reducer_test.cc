@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
@@ -30,6 +31,10 @@ struct Case {
   std::string devices;  // a letter per rank, used in turn: g for a GPU, c for the CPU
   std::string wire;
 };
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.devices << " " << c.wire;
+}
 
 class NcclReducerTest : public testing::TestWithParam<Case> {
  protected:

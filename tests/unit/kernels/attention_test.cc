@@ -130,6 +130,17 @@ TEST_P(AttentionTest, a_sample_without_keys_gets_zeros_and_no_gradient) {
   EXPECT_NE(context[48], 0.0f);
 }
 
+// Rows of so many keys are another kernel's on GPUs.
+TEST_P(AttentionTest, a_long_sample_without_keys_gets_zeros_and_no_gradient) {
+  const AttentionCase c{2, 1030, 1, 2, 0, {0, 1030}};
+  const Pass r = run(*backend, c, DType::f32);
+  const auto context = r.context.values(), dqkv = r.dqkv.values();
+  const std::size_t one = 1030 * 2;
+  EXPECT_EQ(std::vector<float>(context.data(), context.data() + one), std::vector<float>(one, 0.0f));
+  EXPECT_EQ(std::vector<float>(dqkv.data(), dqkv.data() + 3 * one), std::vector<float>(3 * one, 0.0f));
+  EXPECT_NE(context[one], 0.0f);
+}
+
 TEST_P(AttentionTest, samples_can_be_split_into_calls) {
   const AttentionCase c{4, 9, 2, 5, 0.5, {9, 3, 9, 8}};
   const Pass r = run(*backend, c, DType::f32);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct BackendCase {
   std::string name;
   std::function<std::unique_ptr<Backend>()> make;
 };
+
+inline void PrintTo(const BackendCase& backend, std::ostream* out) {
+  *out << backend.name;
+}
 
 std::vector<BackendCase> backends();
 

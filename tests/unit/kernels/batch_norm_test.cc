@@ -254,6 +254,18 @@ TEST_P(BatchNormTest, variances_do_not_suffer_from_a_mean_of_many_deviations) {
   }
 }
 
+// The variance of a channel of one value rounds to less than 0.
+TEST_P(BatchNormTest, variances_are_never_negative) {
+  const double value = 1000.1, count = 7;
+  const Tensor sums(*backend, std::vector<double>{value * count, value * value * count * (1 - 1e-12)},
+                    {2, 1});
+  const Tensor mean = junk({1}), rstd = junk({1}), running_mean = constant(*backend, {1}, 0),
+               running_var = constant(*backend, {1}, 0);
+  backend->batch_norm_statistics(sums, count, 1e-5, 1, mean, rstd, running_mean, running_var);
+  EXPECT_NEAR(rstd.values()[0], 1 / std::sqrt(1e-5), 1e-3);
+  EXPECT_EQ(running_var.values()[0], 0.0f);
+}
+
 // Longer than any run that is summed in float32, from an address that allows no wide access.
 TEST_P(BatchNormTest, sums_over_many_rows_keep_their_precision) {
   constexpr std::int64_t rows = 1250001, channels = 4;

@@ -62,12 +62,11 @@ ConstView Graph::value_view(std::size_t value, ConstView x) const {
 ForwardTensors Graph::forward_tensors(std::size_t node, ConstView x) const {
   const std::int64_t n = x.shape[0];
   const NodeTensors& planned = memory_.schedule.nodes[node];
-  const Layer::Memory memory = nodes_[node].memory(shapes_, memory_.compute);
   ForwardTensors tensors;
   for (const std::size_t input : nodes_[node].inputs) tensors.x.push_back(value_view(input, x));
   for (const std::size_t output : nodes_[node].outputs) tensors.y.push_back(output_view(output, n));
-  tensors.saved = bytes_of(planned.saved, memory.saved, n);
-  tensors.work = bytes_of(planned.forward_work, memory.forward_work, n);
+  tensors.saved = bytes_of(planned.saved, planned.memory.saved, n);
+  tensors.work = bytes_of(planned.forward_work, planned.memory.forward_work, n);
   return tensors;
 }
 
@@ -75,7 +74,6 @@ BackwardTensors Graph::backward_tensors(std::size_t index, ConstView x, ConstVie
   const std::int64_t n = x.shape[0];
   const GraphNode& node = nodes_[index];
   const NodeTensors& planned = memory_.schedule.nodes[index];
-  const Layer::Memory memory = node.memory(shapes_, memory_.compute);
   BackwardTensors tensors;
   for (std::size_t k = 0; k < node.inputs.size(); ++k) {
     const std::size_t input = node.inputs[k];
@@ -94,8 +92,8 @@ BackwardTensors Graph::backward_tensors(std::size_t index, ConstView x, ConstVie
             ? dy
             : ConstView(view_of_tensor(planned.dy[k], memory_.compute, shapes_[output].with_batch(n))));
   }
-  tensors.saved = bytes_of(planned.saved, memory.saved, n);
-  tensors.work = bytes_of(planned.backward_work, memory.backward_work, n);
+  tensors.saved = bytes_of(planned.saved, planned.memory.saved, n);
+  tensors.work = bytes_of(planned.backward_work, planned.memory.backward_work, n);
   return tensors;
 }
 

@@ -67,7 +67,7 @@ class Scheduler {
     const GraphNode& node = nodes_[index];
     NodeTensors& tensors = schedule_.nodes[index];
     const int step = forward_step(index);
-    const Layer::Memory memory = node.memory(shapes_, compute_);
+    const Layer::Memory& memory = tensors.memory = node.layer->memory(node.input_shapes(shapes_), compute_);
     std::vector<std::pair<int, bool>> roles;
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const int input = schedule_.values[node.inputs[k]];
@@ -127,10 +127,11 @@ class Scheduler {
       tensors.dy.push_back(gradients_[output]);
       use(tensors.dy.back(), step);
     }
-    const Layer::Memory memory = node.memory(shapes_, compute_);
-    const std::vector<Place> over_dy =
-        memory.work_over_dy ? std::vector<Place>{{Place::Of::output_gradient, 0}} : std::vector<Place>{};
-    tensors.backward_work = add_memory(memory.backward_work, step, places_of(backward_roles(index, over_dy)));
+    const std::vector<Place> over_dy = tensors.memory.work_over_dy
+                                           ? std::vector<Place>{{Place::Of::output_gradient, 0}}
+                                           : std::vector<Place>{};
+    tensors.backward_work =
+        add_memory(tensors.memory.backward_work, step, places_of(backward_roles(index, over_dy)));
     for (std::size_t k = 0; k < node.inputs.size(); ++k) tensors.dx.push_back(input_gradient(index, k));
     for (const std::size_t output : node.outputs) gradients_[output] = no_tensor;
   }
@@ -195,10 +196,6 @@ std::vector<Shape> GraphNode::input_shapes(const std::vector<Shape>& shapes) con
   std::vector<Shape> result;
   for (const std::size_t input : inputs) result.push_back(shapes[input]);
   return result;
-}
-
-Layer::Memory GraphNode::memory(const std::vector<Shape>& shapes, DType compute) const {
-  return layer->memory(input_shapes(shapes), compute);
 }
 
 GraphSchedule make_schedule(const std::vector<GraphNode>& nodes, const std::vector<Shape>& shapes,

@@ -14,7 +14,6 @@ namespace motley {
 struct GraphNode {
   std::unique_ptr<Layer> layer;
   std::vector<std::size_t> inputs, outputs;  // values
-  Layer::Memory memory(const std::vector<Shape>& shapes, DType compute) const;
   std::vector<Shape> input_shapes(const std::vector<Shape>& shapes) const;
 };
 
@@ -31,6 +30,7 @@ struct GradientTensors {
 };
 
 struct NodeTensors {
+  Layer::Memory memory;
   int saved = no_tensor, forward_work = no_tensor, backward_work = no_tensor;
   std::vector<int> dy;              // of each output
   std::vector<GradientTensors> dx;  // of each input

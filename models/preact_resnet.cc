@@ -3,6 +3,7 @@
 #include <array>
 
 #include "models/families.h"
+#include "models/residual.h"
 
 namespace motley {
 namespace {
@@ -16,9 +17,7 @@ Value block(NetworkBuilder& net, Value input, const std::string& name, bool bott
             std::int64_t stride) {
   const std::int64_t out = bottleneck ? 4 * width : width;
   Value x = net.batch_norm(input, name + "bn1", Activation::relu);
-  Value shortcut = input;
-  if (stride != 1 || net.channels(input) != out)
-    shortcut = net.conv(x, name + "downsample.0", {.out = out, .kernel = 1, .stride = stride});
+  const Value shortcut = preactivated_shortcut(net, input, x, name, out, stride);
   if (bottleneck) {
     x = net.conv(x, name + "conv1", {.out = width, .kernel = 1});
     x = net.batch_norm(x, name + "bn2", Activation::relu);
@@ -36,14 +35,10 @@ Value block(NetworkBuilder& net, Value input, const std::string& name, bool bott
 std::unique_ptr<ImageNetwork> make(const PreActResNet& config, const Shape& input, std::int64_t classes) {
   NetworkBuilder net(input, classes);
   Value x = net.conv(net.input(), "conv1", {.out = 64});
-  std::int64_t width = 64;
-  for (std::size_t stage = 0; stage < config.blocks.size(); ++stage) {
-    for (int i = 0; i < config.blocks[stage]; ++i) {
-      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i) + ".";
-      x = block(net, x, name, config.bottleneck, width, stage > 0 && i == 0 ? 2 : 1);
-    }
-    width *= 2;
-  }
+  x = residual_stages(x, doubling_stages(config.blocks),
+                      [&](Value from, const std::string& name, std::int64_t width, std::int64_t stride) {
+                        return block(net, from, name, config.bottleneck, width, stride);
+                      });
   net.classify(net.global_avg_pool(x), "fc");
   return net.finish();
 }

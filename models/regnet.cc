@@ -3,13 +3,13 @@
 #include <array>
 
 #include "models/families.h"
+#include "models/residual.h"
 
 namespace motley {
 namespace {
 
 struct RegNet {
-  std::array<int, 4> depths{};
-  std::array<std::int64_t, 4> widths{};
+  std::array<Stage, 4> stages;
   std::int64_t group_width = 8;
   bool excites = false;
 };
@@ -17,11 +17,7 @@ struct RegNet {
 Value block(NetworkBuilder& net, Value x, const std::string& name, const RegNet& config, std::int64_t width,
             std::int64_t stride) {
   const std::int64_t in = net.channels(x);
-  Value shortcut = x;
-  if (stride != 1 || in != width) {
-    shortcut = net.conv_bn(x, name + "downsample.0", name + "downsample.1",
-                           {.out = width, .kernel = 1, .stride = stride}, Activation::none);
-  }
+  const Value shortcut = projected_shortcut(net, x, name, width, stride);
   x = net.conv_bn(x, name + "conv1", name + "bn1", {.out = width, .kernel = 1}, Activation::relu);
   x = net.conv_bn(x, name + "conv2", name + "bn2",
                   {.out = width, .stride = stride, .groups = width / config.group_width}, Activation::relu);
@@ -31,15 +27,12 @@ Value block(NetworkBuilder& net, Value x, const std::string& name, const RegNet&
 }
 
 std::unique_ptr<ImageNetwork> make(const RegNet& config, const Shape& input, std::int64_t classes) {
-  constexpr std::array<std::int64_t, 4> strides = {1, 1, 2, 2};
   NetworkBuilder net(input, classes);
   Value x = net.conv_bn(net.input(), "conv1", "bn1", {.out = 64}, Activation::relu);
-  for (std::size_t stage = 0; stage < config.depths.size(); ++stage) {
-    for (int i = 0; i < config.depths[stage]; ++i) {
-      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i) + ".";
-      x = block(net, x, name, config, config.widths[stage], i == 0 ? strides[stage] : 1);
-    }
-  }
+  x = residual_stages(x, config.stages,
+                      [&](Value from, const std::string& name, std::int64_t width, std::int64_t stride) {
+                        return block(net, from, name, config, width, stride);
+                      });
   net.classify(net.global_avg_pool(x), "fc");
   return net.finish();
 }
@@ -48,9 +41,9 @@ std::unique_ptr<ImageNetwork> make(const RegNet& config, const Shape& input, std
 
 void add_regnet(std::vector<ImageArch>& list) {
   const std::vector<std::pair<std::string, RegNet>> members = {
-      {"regnetx_200mf", {{1, 1, 4, 7}, {24, 56, 152, 368}, 8, false}},
-      {"regnetx_400mf", {{1, 2, 7, 12}, {32, 64, 160, 384}, 16, false}},
-      {"regnety_400mf", {{1, 2, 7, 12}, {32, 64, 160, 384}, 16, true}}};
+      {"regnetx_200mf", {{{{1, 24, 1}, {1, 56, 1}, {4, 152, 2}, {7, 368, 2}}}, 8, false}},
+      {"regnetx_400mf", {{{{1, 32, 1}, {2, 64, 1}, {7, 160, 2}, {12, 384, 2}}}, 16, false}},
+      {"regnety_400mf", {{{{1, 32, 1}, {2, 64, 1}, {7, 160, 2}, {12, 384, 2}}}, 16, true}}};
   for (const auto& [name, config] : members) {
     list.push_back({name, cifar_image, cifar_classes, 4,
                     [config](const Shape& input, std::int64_t n) { return make(config, input, n); }});

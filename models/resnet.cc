@@ -3,6 +3,7 @@
 #include <array>
 
 #include "models/families.h"
+#include "models/residual.h"
 
 namespace motley {
 namespace {
@@ -15,11 +16,7 @@ struct ResNet {
 Value block(NetworkBuilder& net, Value x, const std::string& name, bool bottleneck, std::int64_t width,
             std::int64_t stride) {
   const std::int64_t out = bottleneck ? 4 * width : width;
-  Value shortcut = x;
-  if (stride != 1 || net.channels(x) != out) {
-    shortcut = net.conv_bn(x, name + "downsample.0", name + "downsample.1",
-                           {.out = out, .kernel = 1, .stride = stride}, Activation::none);
-  }
+  const Value shortcut = projected_shortcut(net, x, name, out, stride);
   if (!bottleneck) {
     x = net.conv_bn(x, name + "conv1", name + "bn1", {.out = width, .stride = stride}, Activation::relu);
     return net.conv_bn_add(x, name + "conv2", name + "bn2", {.out = width}, shortcut, Activation::relu);
@@ -40,14 +37,10 @@ std::unique_ptr<ImageNetwork> make(const ResNet& config, bool imagenet, const Sh
   } else {
     x = net.conv_bn(x, "conv1", "bn1", {.out = 64}, Activation::relu);
   }
-  std::int64_t width = 64;
-  for (std::size_t stage = 0; stage < config.blocks.size(); ++stage) {
-    for (int i = 0; i < config.blocks[stage]; ++i) {
-      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i) + ".";
-      x = block(net, x, name, config.bottleneck, width, stage > 0 && i == 0 ? 2 : 1);
-    }
-    width *= 2;
-  }
+  x = residual_stages(x, doubling_stages(config.blocks),
+                      [&](Value from, const std::string& name, std::int64_t width, std::int64_t stride) {
+                        return block(net, from, name, config.bottleneck, width, stride);
+                      });
   net.classify(net.global_avg_pool(x), "fc");
   return net.finish();
 }

@@ -1,5 +1,8 @@
 // SENet: Hu, Shen, Sun, "Squeeze-and-excitation networks", CVPR 2018, on pre-activation basic blocks.
+#include <array>
+
 #include "models/families.h"
+#include "models/residual.h"
 
 namespace motley {
 namespace {
@@ -7,9 +10,7 @@ namespace {
 Value block(NetworkBuilder& net, Value input, const std::string& name, std::int64_t width,
             std::int64_t stride) {
   Value x = net.batch_norm(input, name + "bn1", Activation::relu);
-  Value shortcut = input;
-  if (stride != 1 || net.channels(input) != width)
-    shortcut = net.conv(x, name + "downsample.0", {.out = width, .kernel = 1, .stride = stride});
+  const Value shortcut = preactivated_shortcut(net, input, x, name, width, stride);
   x = net.conv(x, name + "conv1", {.out = width, .stride = stride});
   x = net.batch_norm(x, name + "bn2", Activation::relu);
   x = net.conv(x, name + "conv2", {.out = width});
@@ -20,14 +21,10 @@ Value block(NetworkBuilder& net, Value input, const std::string& name, std::int6
 std::unique_ptr<ImageNetwork> make_senet18(const Shape& input, std::int64_t classes) {
   NetworkBuilder net(input, classes);
   Value x = net.conv_bn(net.input(), "conv1", "bn1", {.out = 64}, Activation::relu);
-  std::int64_t width = 64;
-  for (int stage = 0; stage < 4; ++stage) {
-    for (int i = 0; i < 2; ++i) {
-      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i) + ".";
-      x = block(net, x, name, width, stage > 0 && i == 0 ? 2 : 1);
-    }
-    width *= 2;
-  }
+  x = residual_stages(x, doubling_stages(std::array{2, 2, 2, 2}),
+                      [&](Value from, const std::string& name, std::int64_t width, std::int64_t stride) {
+                        return block(net, from, name, width, stride);
+                      });
   net.classify(net.global_avg_pool(x), "fc");
   return net.finish();
 }

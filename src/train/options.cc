@@ -14,6 +14,7 @@
 #include "models/image_archs.h"
 #include "report/progress.h"
 #include "train/memory_limit.h"
+#include "train/option_users.h"
 
 namespace motley::train {
 namespace {
@@ -185,12 +186,7 @@ void check_image(const ImageOptions& image, const std::string& task) {
          static_cast<double>(image.crop_padding), "0 (no cropping) to 1024 pixels");
 }
 
-struct OptimizerOption {
-  const char* name;
-  std::vector<const char*> optimizers;
-};
-
-const OptimizerOption optimizer_options[] = {
+const OptionUsers optimizer_options[] = {
     {"momentum", {"sgd"}},
     {"dampening", {"sgd"}},
     {"nesterov", {"sgd"}},
@@ -200,28 +196,14 @@ const OptimizerOption optimizer_options[] = {
     {"adadelta-eps", {"adadelta"}},
 };
 
-const std::vector<const char*>* optimizers_with(const std::string& option) {
-  for (const OptimizerOption& known : optimizer_options) {
-    if (known.name == option) return &known.optimizers;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 std::string users_of(const std::string& optimizer_option) {
-  const auto* users = optimizers_with(optimizer_option);
-  std::string text;
-  for (std::size_t i = 0; users != nullptr && i < users->size(); ++i) {
-    text += i == 0 ? "" : i + 1 == users->size() ? " or " : ", ";
-    text += (*users)[i];
-  }
-  return text;
+  return users_text(optimizer_options, optimizer_option);
 }
 
 bool optimizer_uses(const std::string& optimizer, const std::string& option) {
-  const auto* users = optimizers_with(option);
-  return users == nullptr || std::find(users->begin(), users->end(), optimizer) != users->end();
+  return is_used(optimizer_options, option, optimizer);
 }
 
 void check_options(const TrainOptions& options, int ranks) {

@@ -1,7 +1,5 @@
-#include <algorithm>
-#include <iterator>
-
 #include "core/error.h"
+#include "train/option_users.h"
 #include "train/options.h"
 
 namespace motley::train {
@@ -45,23 +43,12 @@ void settle_schedule(TrainOptions& options, const Given& given) {
        schedule.unit, by_updates ? "--total-num-update or --max-update" : "--lr-epochs or --max-epoch");
 }
 
-struct ScheduleOption {
-  const char* name;
-  std::vector<const char*> schedulers;
-};
-
-const ScheduleOption schedule_options[] = {
+const OptionUsers schedule_options[] = {
     {"power", {"polynomial"}},       {"total-num-update", {"polynomial", "cosine"}},
     {"lr-unit", {"cosine", "step"}}, {"end-learning-rate", {"polynomial", "cosine"}},
     {"lr-epochs", {"cosine"}},       {"lr-step-size", {"step"}},
     {"lr-milestones", {"step"}},     {"lr-gamma", {"step"}},
 };
-
-const ScheduleOption* find_option(const std::string& name) {
-  const auto* const found = std::find_if(std::begin(schedule_options), std::end(schedule_options),
-                                         [&](const ScheduleOption& option) { return option.name == name; });
-  return found == std::end(schedule_options) ? nullptr : found;
-}
 
 }  // namespace
 
@@ -74,20 +61,12 @@ void fill_in(TrainOptions& options, const Given& given) {
 }
 
 std::string schedulers_of(const std::string& schedule_option) {
-  const ScheduleOption* const option = find_option(schedule_option);
-  std::string text;
-  if (option == nullptr) return text;
-  for (const char* scheduler : option->schedulers)
-    text += (text.empty() ? "" : " or ") + std::string(scheduler);
-  return text;
+  return users_text(schedule_options, schedule_option);
 }
 
 bool schedule_uses(const ScheduleOptions& schedule, const std::string& option) {
-  const ScheduleOption* const known = find_option(option);
-  if (known == nullptr) return true;
-  const bool listed = std::find(known->schedulers.begin(), known->schedulers.end(), schedule.scheduler) !=
-                      known->schedulers.end();
-  if (!listed || schedule.scheduler != "cosine") return listed;
+  if (!is_used(schedule_options, option, schedule.scheduler)) return false;
+  if (schedule.scheduler != "cosine") return true;
   if (option == "lr-epochs") return schedule.unit == "epoch";
   return option != "total-num-update" || schedule.unit == "update";
 }

@@ -1,5 +1,4 @@
-#include <cmath>
-
+#include "kernels/batch_norm_rule.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/operation_checks.h"
 
@@ -13,17 +12,9 @@ void CpuBackend::batch_norm_statistics(ConstView sums, double count, double eps,
   const double* squares = sum + c;
   auto *means = mean.as<float>(), *rstds = rstd.as<float>();
   auto *moving_mean = running_mean.as<float>(), *moving_var = running_var.as<float>();
-  const double keep = 1 - momentum, unbiased = count / (count - 1);
-  for (std::int64_t i = 0; i < c; ++i) {
-    const double average = sum[i] / count;
-    const double difference = squares[i] / count - average * average;
-    const double variance = difference < 0 ? 0 : difference;  // NaN stays NaN
-    means[i] = static_cast<float>(average);
-    rstds[i] = static_cast<float>(1 / std::sqrt(variance + eps));
-    moving_mean[i] = static_cast<float>(keep * static_cast<double>(moving_mean[i]) + momentum * average);
-    moving_var[i] =
-        static_cast<float>(keep * static_cast<double>(moving_var[i]) + momentum * (variance * unbiased));
-  }
+  const BatchNormRule rule{count, eps, momentum};
+  for (std::int64_t i = 0; i < c; ++i)
+    rule(sum[i], squares[i], means[i], rstds[i], moving_mean[i], moving_var[i]);
 }
 
 void CpuBackend::batch_norm_running(ConstView running_var, double eps, View rstd) {
@@ -31,7 +22,7 @@ void CpuBackend::batch_norm_running(ConstView running_var, double eps, View rstd
   const float* variance = running_var.as<float>();
   auto* rstds = rstd.as<float>();
   for (std::int64_t i = 0; i < c; ++i)
-    rstds[i] = static_cast<float>(1 / std::sqrt(static_cast<double>(variance[i]) + eps));
+    rstds[i] = BatchNormRule::rstd_of(static_cast<double>(variance[i]), eps);
 }
 
 }  // namespace motley

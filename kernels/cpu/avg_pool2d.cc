@@ -4,8 +4,8 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/windows.h"
 #include "kernels/operation_checks.h"
+#include "kernels/windows.h"
 
 namespace motley {
 namespace {
@@ -66,7 +66,7 @@ void backward(int threads, const Pool2d& pool, const PoolingSizes& s, const T* g
     const std::int64_t row = index / blocks, c0 = index % blocks * channel_block;
     const auto count = static_cast<int>(std::min<std::int64_t>(channel_block, s.c - c0));
     const Range rows = covering(row % s.h, pool.kernel_h, pool.stride_h, pool.pad_h, s.out_h);
-    Range before{-1, -1};
+    Range<std::int64_t> before{-1, -1};
     for (std::int64_t w = 0; w < s.w; ++w) {
       const Range columns = covering(w, pool.kernel_w, pool.stride_w, pool.pad_w, s.out_w);
       T* target = result + (row * s.w + w) * s.c + c0;

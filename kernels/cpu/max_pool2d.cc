@@ -5,8 +5,8 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/windows.h"
 #include "kernels/operation_checks.h"
+#include "kernels/windows.h"
 
 namespace motley {
 namespace {

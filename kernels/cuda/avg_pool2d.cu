@@ -31,12 +31,10 @@ __device__ inline void store_scaled(float (&sum)[width], float factor, T* to) {
 template <class T, int width, class Index>
 __global__ void __launch_bounds__(elementwise_threads)
     forward_kernel(Pooling<Index> p, float factor, const T* x, T* y) {
-  const Index packs = p.c / width, items = p.n * p.out_h * p.out_w * packs;
+  const Index items = p.n * p.out_h * p.out_w * (p.c / width);
   for (auto item = static_cast<Index>(global_thread()); item < items;
        item += static_cast<Index>(global_threads())) {
-    const Index window = item / packs, channel = (item - window * packs) * width;
-    const Index row = window / p.out_w, ow = window - row * p.out_w;
-    const Index sample = row / p.out_h, oh = row - sample * p.out_h;
+    const auto [window, channel, sample, oh, ow] = place_of<width>(item, p.c, p.out_h, p.out_w);
     const Index top = oh * p.stride_h - p.pad_h, left = ow * p.stride_w - p.pad_w;
     const Range<Index> rows = inside(top, p.kernel_h, p.h), columns = inside(left, p.kernel_w, p.w);
     const T* const image = x + sample * p.h * p.w * p.c + channel;
@@ -53,12 +51,10 @@ __global__ void __launch_bounds__(elementwise_threads)
 template <class T, int width, class Index>
 __global__ void __launch_bounds__(elementwise_threads)
     backward_kernel(Pooling<Index> p, float factor, const T* dy, T* dx) {
-  const Index packs = p.c / width, items = p.n * p.h * p.w * packs;
+  const Index items = p.n * p.h * p.w * (p.c / width);
   for (auto item = static_cast<Index>(global_thread()); item < items;
        item += static_cast<Index>(global_threads())) {
-    const Index pixel = item / packs, channel = (item - pixel * packs) * width;
-    const Index row = pixel / p.w, w = pixel - row * p.w;
-    const Index sample = row / p.h, h = row - sample * p.h;
+    const auto [pixel, channel, sample, h, w] = place_of<width>(item, p.c, p.h, p.w);
     const Range<Index> rows = covering(h, p.kernel_h, p.stride_h, p.pad_h, p.out_h);
     const Range<Index> columns = covering(w, p.kernel_w, p.stride_w, p.pad_w, p.out_w);
     float sum[width] = {};
@@ -81,21 +77,6 @@ struct Pixel {
   __device__ void operator()(std::int64_t at, float (&value)[width]) const { load_floats(x + at, value); }
 };
 
-// launch_as(type, width, index): the widest accesses and the narrowest index that fit.
-template <class Launch>
-void choose(const char* name, const Pooling<std::int64_t>& p, const ConstView& x, const ConstView& y,
-            Launch launch_as) {
-  with_element_type(name, "x", x.dtype, [&](auto type) {
-    using T = decltype(type);
-    constexpr int widest = widest_pack<T>;
-    const bool whole = rows_fit<widest>(p.c, x.as<T>(), y.as<T>());
-    with_index(std::max({x.elements(), y.elements(), p.stride_h, p.stride_w}), [&](auto index) {
-      if (whole) return launch_as(type, std::integral_constant<int, widest>{}, index);
-      launch_as(type, std::integral_constant<int, 1>{}, index);
-    });
-  });
-}
-
 float factor_of(const Pool2d& pool) {
   return 1.0f / static_cast<float>(pool.kernel_h * pool.kernel_w);
 }
@@ -111,7 +92,7 @@ void CudaBackend::avg_pool2d_forward(const Pool2d& pool, ConstView x, View y) {
   const auto p = pooling_of(pool, s);
   const bool global = pool.kernel_h == s.h && pool.kernel_w == s.w && s.out_h == 1 && s.out_w == 1 &&
                       pool.pad_h == 0 && pool.pad_w == 0;
-  choose(name, p, x, y, [&](auto type, auto width, auto index) {
+  choose_pooling(name, p, x, y, {}, [&](auto type, auto width, auto index) {
     using T = decltype(type);
     using Index = decltype(index);
     constexpr int pack = decltype(width)::value;
@@ -127,7 +108,7 @@ void CudaBackend::avg_pool2d_forward(const Pool2d& pool, ConstView x, View y) {
 void CudaBackend::avg_pool2d_backward(const Pool2d& pool, ConstView dy, View dx) {
   constexpr auto name = "avg_pool2d_backward";
   const auto p = pooling_of(pool, check_avg_pool2d(name, pool, {"dx", dx}, {"dy", dy}));
-  choose(name, p, dx, dy, [&](auto type, auto width, auto index) {
+  choose_pooling(name, p, dx, dy, {}, [&](auto type, auto width, auto index) {
     using T = decltype(type);
     using Index = decltype(index);
     constexpr int pack = decltype(width)::value;

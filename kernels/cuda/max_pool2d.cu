@@ -14,12 +14,10 @@ using namespace cuda;
 template <class T, int width, class Index>
 __global__ void __launch_bounds__(elementwise_threads)
     forward_kernel(Pooling<Index> p, const T* x, T* y, std::uint8_t* argmax) {
-  const Index packs = p.c / width, items = p.n * p.out_h * p.out_w * packs;
+  const Index items = p.n * p.out_h * p.out_w * (p.c / width);
   for (auto item = static_cast<Index>(global_thread()); item < items;
        item += static_cast<Index>(global_threads())) {
-    const Index window = item / packs, channel = (item - window * packs) * width;
-    const Index row = window / p.out_w, ow = window - row * p.out_w;
-    const Index sample = row / p.out_h, oh = row - sample * p.out_h;
+    const auto [window, channel, sample, oh, ow] = place_of<width>(item, p.c, p.out_h, p.out_w);
     const Index top = oh * p.stride_h - p.pad_h, left = ow * p.stride_w - p.pad_w;
     const Range<Index> rows = inside(top, p.kernel_h, p.h), columns = inside(left, p.kernel_w, p.w);
     const T* const image = x + sample * p.h * p.w * p.c + channel;
@@ -56,12 +54,10 @@ __global__ void __launch_bounds__(elementwise_threads)
 template <class T, int width, class Index>
 __global__ void __launch_bounds__(elementwise_threads)
     backward_kernel(Pooling<Index> p, const T* dy, const std::uint8_t* argmax, T* dx) {
-  const Index packs = p.c / width, items = p.n * p.h * p.w * packs;
+  const Index items = p.n * p.h * p.w * (p.c / width);
   for (auto item = static_cast<Index>(global_thread()); item < items;
        item += static_cast<Index>(global_threads())) {
-    const Index pixel = item / packs, channel = (item - pixel * packs) * width;
-    const Index row = pixel / p.w, w = pixel - row * p.w;
-    const Index sample = row / p.h, h = row - sample * p.h;
+    const auto [pixel, channel, sample, h, w] = place_of<width>(item, p.c, p.h, p.w);
     const Range<Index> rows = covering(h, p.kernel_h, p.stride_h, p.pad_h, p.out_h);
     const Range<Index> columns = covering(w, p.kernel_w, p.stride_w, p.pad_w, p.out_w);
 
@@ -83,21 +79,6 @@ __global__ void __launch_bounds__(elementwise_threads)
   }
 }
 
-// launch_as(type, width, index): the widest accesses and the narrowest index that fit.
-template <class Launch>
-void choose(const char* name, const Pooling<std::int64_t>& p, const ConstView& x, const ConstView& y,
-            const ConstView& argmax, Launch launch_as) {
-  with_element_type(name, "x", x.dtype, [&](auto type) {
-    using T = decltype(type);
-    constexpr int widest = widest_pack<T>;
-    const bool whole = rows_fit<widest>(p.c, x.as<T>(), y.as<T>(), argmax.as<std::uint8_t>());
-    with_index(std::max({x.elements(), y.elements(), p.stride_h, p.stride_w}), [&](auto index) {
-      if (whole) return launch_as(type, std::integral_constant<int, widest>{}, index);
-      launch_as(type, std::integral_constant<int, 1>{}, index);
-    });
-  });
-}
-
 }  // namespace
 
 // ----------------------------------------------------------------------------------------------------------
@@ -105,7 +86,7 @@ void choose(const char* name, const Pooling<std::int64_t>& p, const ConstView& x
 void CudaBackend::max_pool2d_forward(const Pool2d& pool, ConstView x, View y, View argmax) {
   constexpr auto name = "max_pool2d_forward";
   const auto p = pooling_of(pool, check_max_pool2d(name, pool, {"x", x}, {"y", y}, argmax));
-  choose(name, p, x, y, argmax, [&](auto type, auto width, auto index) {
+  choose_pooling(name, p, x, y, argmax, [&](auto type, auto width, auto index) {
     using T = decltype(type);
     using Index = decltype(index);
     const Grid grid = grid_for(*this, y.elements() / width);
@@ -117,7 +98,7 @@ void CudaBackend::max_pool2d_forward(const Pool2d& pool, ConstView x, View y, Vi
 void CudaBackend::max_pool2d_backward(const Pool2d& pool, ConstView dy, ConstView argmax, View dx) {
   constexpr auto name = "max_pool2d_backward";
   const auto p = pooling_of(pool, check_max_pool2d(name, pool, {"dx", dx}, {"dy", dy}, argmax));
-  choose(name, p, dx, dy, argmax, [&](auto type, auto width, auto index) {
+  choose_pooling(name, p, dx, dy, argmax, [&](auto type, auto width, auto index) {
     using T = decltype(type);
     using Index = decltype(index);
     const Grid grid = grid_for(*this, dx.elements() / width);

@@ -1,9 +1,13 @@
 // Where the windows of pooling lie in channels-last images.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/backend.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/operation_checks.h"
+#include "kernels/windows.h"
 
 namespace motley::cuda {
 
@@ -15,23 +19,17 @@ struct Pooling {
   Index kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
 
+// What item number `item` of a kernel works on: one window of y or pixel of x, of an image of h x w of them, and the first
+// of `width` channels.
 template <class Index>
-struct Range {
-  Index begin, end;
+struct Place {
+  Index at, channel, sample, row, column;
 };
-
-// The part of a window that lies inside the image along one dimension: places in the window.
-template <class Index>
-__device__ inline Range<Index> inside(Index first, Index kernel, Index extent) {
-  return {first < 0 ? -first : 0, extent - first < kernel ? extent - first : kernel};
-}
-
-// The outputs whose windows cover position i of the input: window o covers [o * stride, o * stride + kernel)
-// of the padded input.
-template <class Index>
-__device__ inline Range<Index> covering(Index i, Index kernel, Index stride, Index pad, Index outputs) {
-  const Index at = i + pad, last = at / stride + 1;
-  return {at < kernel ? 0 : (at - kernel) / stride + 1, last < outputs ? last : outputs};
+template <int width, class Index>
+__device__ inline Place<Index> place_of(Index item, Index c, Index h, Index w) {
+  const Index packs = c / width, at = item / packs;
+  const Index line = at / w, sample = line / h;
+  return {at, (item - at * packs) * width, sample, line - sample * h, at - line * w};
 }
 
 inline Pooling<std::int64_t> pooling_of(const Pool2d& pool, const PoolingSizes& s) {
@@ -44,6 +42,23 @@ Pooling<Index> narrowed(const Pooling<std::int64_t>& p) {
   const auto n = [](std::int64_t value) { return static_cast<Index>(value); };
   return {n(p.n),        n(p.h),        n(p.w),        n(p.c),        n(p.out_h), n(p.out_w),
           n(p.kernel_h), n(p.kernel_w), n(p.stride_h), n(p.stride_w), n(p.pad_h), n(p.pad_w)};
+}
+
+// launch_as(type, width, index): the widest accesses and the narrowest index that fit x, y and, for the maximum's places,
+// argmax.
+template <class Launch>
+void choose_pooling(const char* name, const Pooling<std::int64_t>& p, const ConstView& x, const ConstView& y,
+                    const ConstView& argmax, Launch launch_as) {
+  with_element_type(name, "x", x.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int widest = widest_pack<T>;
+    const bool whole = rows_fit<widest>(p.c, x.as<T>(), y.as<T>()) &&
+                       (argmax.empty() || rows_fit<widest>(p.c, argmax.as<std::uint8_t>()));
+    with_index(std::max({x.elements(), y.elements(), p.stride_h, p.stride_w}), [&](auto index) {
+      if (whole) return launch_as(type, std::integral_constant<int, widest>{}, index);
+      launch_as(type, std::integral_constant<int, 1>{}, index);
+    });
+  });
 }
 
 }  // namespace motley::cuda

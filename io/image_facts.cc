@@ -1,12 +1,9 @@
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "io/hdf5.h"
 #include "io/hdf5_rows.h"
 #include "io/image_set.h"
-#include "io/integer_column.h"
 #include "io/pixel_statistics.h"
 
 namespace motley::io {
@@ -14,24 +11,6 @@ namespace {
 
 constexpr std::uint64_t samples_looked_at = 4096, rows_at_once = 64;
 constexpr std::uint64_t bytes_at_once = 16 << 20;
-
-std::int64_t largest_label(const ImageSet& set) {
-  const std::string where = set.source.path + ", data set `labels`";
-  const Hdf5Handle file = open_hdf5(set.source.path);
-  const Hdf5Handle dataset(MOTLEY_HDF5(where, ExitCode::input, H5Dopen2(file.get(), "labels", H5P_DEFAULT)),
-                           H5Dclose);
-  std::int64_t largest = 0;
-  const auto look = [&](std::uint64_t row, const auto& labels) {
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      if (std::cmp_less(labels[i], 0) || std::cmp_greater_equal(labels[i], most_classes))
-        fail(ExitCode::input, "{}, row {}: label {}; expected 0 to {}", where, row + i, labels[i],
-             most_classes - 1);
-      largest = std::max(largest, static_cast<std::int64_t>(labels[i]));
-    }
-  };
-  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, 0, set.source.rows, look);
-  return largest;
-}
 
 PixelStatistics look_at_pixels(const ImageSet& set) {
   const Field& field = set.source.fields.at(0);
@@ -57,7 +36,7 @@ PixelStatistics look_at_pixels(const ImageSet& set) {
 
 ImageFacts find_image_facts(const ImageSet& set) {
   ImageFacts facts = set.source.images.value_or(ImageFacts{});
-  if (facts.classes == 0) facts.classes = largest_label(set) + 1;
+  if (facts.classes == 0) facts.classes = check_labels(set, 0, set.source.rows, most_classes) + 1;
   if (facts.mean.empty()) {
     const PixelStatistics statistics = look_at_pixels(set);
     facts.mean = statistics.mean();

@@ -125,23 +125,25 @@ ImageSet describe_image_set(const std::string& path) {
   return set;
 }
 
-void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count, std::int64_t classes) {
+std::int64_t check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count,
+                          std::int64_t classes) {
   MOTLEY_CHECK(first <= set.source.rows && count <= set.source.rows - first);
-  if (count == 0) return;
+  if (count == 0) return 0;
   const std::string where = set.source.path + ", data set `labels`";
   const Hdf5Handle file = open_hdf5(set.source.path);
   const Hdf5Handle dataset(MOTLEY_HDF5(where, ExitCode::input, H5Dopen2(file.get(), "labels", H5P_DEFAULT)),
                            H5Dclose);
-  const auto in_range = [classes](auto label) {
-    return std::cmp_greater_equal(label, 0) && std::cmp_less(label, classes);
+  std::int64_t largest = 0;
+  const auto look = [&](std::uint64_t row, const auto& labels) {
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      if (std::cmp_less(labels[i], 0) || std::cmp_greater_equal(labels[i], classes))
+        fail(ExitCode::input, "{}, row {}: label {}; expected 0 to {}", where, row + i, labels[i],
+             classes - 1);
+      largest = std::max(largest, static_cast<std::int64_t>(labels[i]));
+    }
   };
-  const auto check = [&](std::uint64_t row, const auto& labels) {
-    const auto wrong = std::find_if_not(labels.begin(), labels.end(), in_range);
-    if (wrong == labels.end()) return;
-    fail(ExitCode::input, "{}, row {}: label {}; expected 0 to {}", where,
-         row + static_cast<std::uint64_t>(wrong - labels.begin()), *wrong, classes - 1);
-  };
-  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, first, count, check);
+  visit_integers(dataset.get(), set.source.fields.at(1).dtype, where, first, count, look);
+  return largest;
 }
 
 }  // namespace motley::io

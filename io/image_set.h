@@ -25,8 +25,8 @@ struct ImageSet {
 ImageSet describe_image_set(const std::string& path);
 
 // Reads the labels [first, first + count) and throws Error(input) naming the row when one is outside
-// [0, classes). Local: ranks divide a data set among themselves by ranges.
-void check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count, std::int64_t classes);
+// [0, classes). Local: ranks divide a data set among themselves by ranges. Returns the largest label, 0 of none.
+std::int64_t check_labels(const ImageSet& set, std::uint64_t first, std::uint64_t count, std::int64_t classes);
 
 // What the attributes say, and where they say nothing what is found: one class more than the largest label, and mean and
 // deviation of 4096 samples (or all, of fewer) from all over the set. Local. Error(input) when that cannot be read.

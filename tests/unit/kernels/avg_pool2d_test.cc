@@ -1,15 +1,9 @@
 #include <fmt/format.h>
 
-#include "backend_test.h"
+#include "pooling.h"
 
 namespace motley::test {
 namespace {
-
-struct PoolCase {
-  const char* what;
-  std::int64_t n, h, w, c;
-  Pool2d pool;
-};
 
 const PoolCase cases[] = {
     {"smallest", 1, 1, 1, 1, {1, 1, 1, 1, 0, 0}},
@@ -26,11 +20,6 @@ const PoolCase cases[] = {
     {"global_with_many_channels", 1, 2, 2, 2056, {2, 2, 2, 2, 0, 0}},
     {"more_blocks_than_one", 70, 6, 6, 40, {2, 2, 2, 2, 0, 0}},
 };
-
-Shape out_shape(const PoolCase& c) {
-  return {c.n, (c.h + 2 * c.pool.pad_h - c.pool.kernel_h) / c.pool.stride_h + 1,
-          (c.w + 2 * c.pool.pad_w - c.pool.kernel_w) / c.pool.stride_w + 1, c.c};
-}
 
 // visit(x index, y index) for every pair of an input and a window that it is in.
 template <class Visit>

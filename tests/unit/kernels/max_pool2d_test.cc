@@ -1,18 +1,12 @@
 #include <limits>
 
-#include "backend_test.h"
+#include "pooling.h"
 
 namespace motley::test {
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-struct PoolCase {
-  const char* what;
-  std::int64_t n, h, w, c;
-  Pool2d pool;
-};
 
 const PoolCase cases[] = {
     {"mnist", 3, 24, 24, 64, {2, 2, 2, 2, 0, 0}},
@@ -24,11 +18,6 @@ const PoolCase cases[] = {
     {"gaps_between_windows", 2, 9, 10, 5, {2, 2, 3, 4, 0, 0}},
     {"largest_window", 1, 16, 16, 3, {16, 16, 1, 1, 0, 0}},
 };
-
-Shape out_shape(const PoolCase& c) {
-  return {c.n, (c.h + 2 * c.pool.pad_h - c.pool.kernel_h) / c.pool.stride_h + 1,
-          (c.w + 2 * c.pool.pad_w - c.pool.kernel_w) / c.pool.stride_w + 1, c.c};
-}
 
 std::vector<std::pair<PoolCase, DType>> cases_and_types(const Backend& backend) {
   std::vector<std::pair<PoolCase, DType>> all;

@@ -174,9 +174,7 @@ TEST_F(BalanceLaws, dp_is_the_mean_of_the_means_of_the_ranks) {
 
 TEST_F(BalanceLaws, local_steps_average_what_each_rank_came_to_alone_by_share) {
   constexpr std::int64_t batch = 24, steps = 2;
-  TrainOptions local = options("local", batch, steps);
-  local.batch.policy = "static";
-  local.batch.weights = "1,3";
+  TrainOptions local = with_weights(options("local", batch, steps), "1,3");
   local.batch.local_steps = 2;
   local.optimizer.name = "sgd";
   local.optimizer.momentum = 0;
@@ -227,9 +225,7 @@ TEST_F(BalanceLaws, local_steps_of_one_rank_are_steps) {
 TEST_F(BalanceLaws, law4_holds_with_local_steps) {
   constexpr std::int64_t steps = 24;
   for (const std::int64_t stop : {7, 12}) {
-    TrainOptions whole = options("local-whole" + std::to_string(stop), 40, steps);
-    whole.batch.policy = "static";
-    whole.batch.weights = "3,0,2";
+    TrainOptions whole = with_weights(options("local-whole" + std::to_string(stop), 40, steps), "3,0,2");
     whole.batch.local_steps = 4;
     whole.save.save_interval_updates = stop;  // brings the ranks together, too
     whole.optimizer.name = "adamw";

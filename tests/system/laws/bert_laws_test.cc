@@ -23,29 +23,6 @@ constexpr unsigned data_seed = bert_data_seed;
 class BertLaws : public BertWorlds {
  protected:
   TrainOptions options(const std::string& run, std::int64_t steps) const { return bert_options(run, steps); }
-
-  static TrainOptions with_weights(TrainOptions options, const std::string& weights) {
-    options.batch.policy = "static";
-    options.batch.weights = weights;
-    return options;
-  }
-
-  // Compares the losses and the first gradient of `other` with those of `one` on rank 0.
-  void expect_same(const Trace& one, const Trace& other, double loss_tolerance, double gradient_tolerance,
-                   const char* what) const {
-    if (world_.rank() != 0) return;
-    ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
-    double worst = 0;
-    for (std::size_t i = 0; i < one.losses.size(); ++i) {
-      EXPECT_NEAR(other.losses[i], one.losses[i], loss_tolerance * one.losses[i])
-          << what << ", step " << i + 1;
-      worst = std::max(worst, std::abs(other.losses[i] / one.losses[i] - 1));
-    }
-    const double gradient = relative_distance(other.first_gradient, one.first_gradient);
-    EXPECT_LT(gradient, gradient_tolerance) << what;
-    std::printf("%s: largest relative difference of a loss %.1e, of the first gradient %.1e\n", what, worst,
-                gradient);
-  }
 };
 
 TEST_F(BertLaws, law1_losses_do_not_depend_on_ranks_or_shares) {

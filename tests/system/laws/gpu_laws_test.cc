@@ -68,12 +68,6 @@ class OnDevices : public Base {
     return this->train(static_cast<int>(devices.size()), options);
   }
 
-  static TrainOptions with_weights(TrainOptions options, const std::string& weights) {
-    options.batch.policy = "static";
-    options.batch.weights = weights;
-    return options;
-  }
-
   // float16's is summed with a loss scale, which the count has too.
   static std::vector<float> mean(std::vector<float> gradient, double count) {
     for (float& value : gradient) value = static_cast<float>(static_cast<double>(value) / count);
@@ -84,12 +78,7 @@ class OnDevices : public Base {
   void expect_same(const Trace& one, const Trace& other, double loss_tolerance, double gradient_tolerance,
                    const std::string& what) const {
     if (this->world_.rank() != 0) return;
-    ASSERT_EQ(one.losses.size(), other.losses.size()) << what;
-    double worst = 0;
-    for (std::size_t i = 0; i < one.losses.size(); ++i) {
-      EXPECT_NEAR(other.losses[i], one.losses[i], loss_tolerance * one.losses[i]) << what << ", step " << i + 1;
-      worst = std::max(worst, std::abs(other.losses[i] / one.losses[i] - 1));
-    }
+    const double worst = expect_same_losses(one, other, loss_tolerance, what);
     const double first = relative_distance(mean(other.first_gradient, other.first_count),
                                            mean(one.first_gradient, one.first_count)),
                  last = relative_distance(mean(other.last_gradient, other.last_count),

@@ -45,19 +45,13 @@ class ImageLaws : public Worlds {
     result.bucket_cap_mb = 0.05;  // several buckets
     return result;
   }
-
-  static TrainOptions divided(TrainOptions result, const std::string& weights) {
-    result.batch.policy = "static";
-    result.batch.weights = weights;
-    return result;
-  }
 };
 
 TEST_F(ImageLaws, law1_losses_do_not_depend_on_ranks_or_shares_with_augmentation_on) {
   constexpr std::int64_t steps = 50, batch = 40;
   const Trace one = train(1, options("one", batch, steps));
   const Trace four = train(4, options("four", batch, steps));
-  const Trace three = train(3, divided(options("unequal", batch, steps), "1,2,5"));
+  const Trace three = train(3, with_weights(options("unequal", batch, steps), "1,2,5"));
   TrainOptions plain = options("plain", batch, steps);
   plain.image = {};
   const Trace as_they_are = train(1, plain);
@@ -68,18 +62,8 @@ TEST_F(ImageLaws, law1_losses_do_not_depend_on_ranks_or_shares_with_augmentation
   EXPECT_GT(std::abs(as_they_are.losses.back() / one.losses.back() - 1), 1e-2)
       << "nothing was cropped or mirrored";
   EXPECT_LT(one.losses.back(), 0.97 * one.losses.front()) << "it must have learned something";
-  double worst = 0;
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    EXPECT_NEAR(four.losses[i], one.losses[i], 1e-4 * one.losses[i]) << "4 ranks, step " << i + 1;
-    EXPECT_NEAR(three.losses[i], one.losses[i], 1e-4 * one.losses[i]) << "shares 1:2:5, step " << i + 1;
-    worst = std::max(
-        {worst, std::abs(four.losses[i] / one.losses[i] - 1), std::abs(three.losses[i] / one.losses[i] - 1)});
-  }
-  EXPECT_LT(relative_distance(four.first_gradient, one.first_gradient), 1e-5);
-  EXPECT_LT(relative_distance(three.first_gradient, one.first_gradient), 1e-5);
-  std::printf("largest relative difference of a loss: %.1e; of the first gradient: %.1e, %.1e\n", worst,
-              relative_distance(four.first_gradient, one.first_gradient),
-              relative_distance(three.first_gradient, one.first_gradient));
+  expect_same(one, four, 1e-4, 1e-5, "4 ranks");
+  expect_same(one, three, 1e-4, 1e-5, "shares 1:2:5");
 }
 
 // At rate 0, with all samples in every batch and in one order, crops and mirroring alone decide the loss.
@@ -109,7 +93,7 @@ TEST_F(ImageLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_sto
   constexpr std::int64_t batch = 40, steps = 24;  // 9 steps an epoch
   for (const std::int64_t stop : {1, 9, 14}) {
     const std::string name = std::to_string(stop);
-    const TrainOptions whole = divided(options("whole" + name, batch, steps), "3,1,2");
+    const TrainOptions whole = with_weights(options("whole" + name, batch, steps), "3,1,2");
     TrainOptions first = whole;
     first.save.save_dir = path_ + "/parts" + name;
     first.max_update = stop;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -41,6 +42,27 @@ inline void expect_continued(const Trace& uninterrupted, const Trace& before, co
   EXPECT_EQ(after.losses, expected) << what;
   EXPECT_TRUE(same_bits(after.parameters, uninterrupted.parameters)) << what;
   EXPECT_FALSE(same_bits(before.parameters, uninterrupted.parameters)) << what;
+}
+
+inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    norm += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+// Law 1: the losses of two runs, of as many steps. Gives the largest relative difference.
+inline double expect_same_losses(const Trace& one, const Trace& other, double tolerance,
+                                 const std::string& what) {
+  EXPECT_EQ(other.losses.size(), one.losses.size()) << what;
+  double worst = 0;
+  for (std::size_t i = 0; i < std::min(one.losses.size(), other.losses.size()); ++i) {
+    EXPECT_NEAR(other.losses[i], one.losses[i], tolerance * one.losses[i]) << what << ", step " << i + 1;
+    worst = std::max(worst, std::abs(other.losses[i] / one.losses[i] - 1));
+  }
+  return worst;
 }
 
 class Worlds : public ::testing::Test {
@@ -89,6 +111,23 @@ class Worlds : public ::testing::Test {
     return trace;
   }
 
+  static TrainOptions with_weights(TrainOptions options, const std::string& weights) {
+    options.batch.policy = "static";
+    options.batch.weights = weights;
+    return options;
+  }
+
+  // Losses and first gradient of `other` against those of `one`, on rank 0.
+  void expect_same(const Trace& one, const Trace& other, double loss_tolerance, double gradient_tolerance,
+                   const std::string& what) const {
+    if (world_.rank() != 0) return;
+    const double losses = expect_same_losses(one, other, loss_tolerance, what),
+                 gradient = relative_distance(other.first_gradient, one.first_gradient);
+    EXPECT_LT(gradient, gradient_tolerance) << what;
+    std::printf("%s: largest relative difference of a loss %.1e, of the first gradient %.1e\n", what.c_str(),
+                losses, gradient);
+  }
+
   // Whether all is well on every rank. A rank that alone left a loop of collectives would let the others
   // wait: where checks are made inside of one, all leave together.
   bool all_well() const {
@@ -102,14 +141,5 @@ class Worlds : public ::testing::Test {
   std::unique_ptr<test::TemporaryDirectory> directory_;  // rank 0
   std::string path_;
 };
-
-inline double relative_distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
-    norm += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 }  // namespace motley::train

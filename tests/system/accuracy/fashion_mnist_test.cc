@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/metrics.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 
@@ -51,9 +51,7 @@ TEST(FashionMnist, four_unequal_ranks_are_as_accurate_as_pytorch_after_each_epoc
   ASSERT_EQ(trained.job.exit_code, 0) << trained.job.err;
 
   std::vector<double> accuracies;
-  std::ifstream metrics(run / "metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line);
+  for (const nlohmann::json& json : test::metrics_of(run)) {
     if (json.contains("accuracy") && (json.contains("valid") || json.contains("subset"))) {
       accuracies.push_back(json["accuracy"]);
     }

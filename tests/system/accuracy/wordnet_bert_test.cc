@@ -16,6 +16,7 @@
 
 #include "io/bert_record.h"
 #include "io/bert_set.h"
+#include "support/metrics.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 
@@ -119,9 +120,7 @@ TEST(WordNet, a_small_bert_learns_english_on_4_unequal_ranks) {
 
   const double entropy = unigram_entropy(data / "valid.h5");
   double loss = 0, accuracy = 0;
-  std::ifstream metrics(at / "run" / "metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line);
+  for (const nlohmann::json& json : test::metrics_of(at / "run")) {
     if (!json.contains("valid")) continue;
     loss = json["mlm_loss"];
     accuracy = json["mlm_accuracy"];

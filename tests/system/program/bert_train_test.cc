@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "io/hdf5.h"
 #include "support/bert_shards.h"
 #include "support/expect_failure.h"
+#include "support/metrics.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 #include "unit/io/test_files.h"
@@ -60,10 +60,7 @@ class BertProgram : public ::testing::Test {
   }
 
   std::vector<nlohmann::json> metrics(const std::string& run) const {
-    std::vector<nlohmann::json> lines;
-    std::ifstream file(at(run + "/metrics.jsonl"));
-    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
+    return test::metrics_of(at(run));
   }
 
   test::TemporaryDirectory directory_;

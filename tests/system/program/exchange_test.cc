@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
 #include "support/expect_failure.h"
 #include "support/hf_directory.h"
+#include "support/metrics.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 #include "unit/io/bert_files.h"
@@ -63,10 +63,7 @@ class ExchangeProgram : public ::testing::Test {
     ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   }
   std::vector<double> losses(const std::string& run) {
-    std::vector<double> list;
-    std::ifstream file(at / run / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) list.push_back(json::parse(line)["loss"]);
-    return list;
+    return test::values_of(at / run, "loss", "step");
   }
   json trainer(const std::string& run) { return json::parse(bytes_of(at / run / "latest" / "trainer.json")); }
 

@@ -20,13 +20,7 @@ class GpuCommands : public GpuProgram {
 
   // Losses of the validations that metrics.jsonl holds.
   std::vector<double> validation_losses(const std::string& run) const {
-    std::vector<double> all;
-    std::istringstream lines(read_file(data(run) + "/metrics.jsonl", ExitCode::input));
-    for (std::string line; std::getline(lines, line);) {
-      const Json record = Json::parse(line);
-      if (record.contains("valid")) all.push_back(record["loss"].get<double>());
-    }
-    return all;
+    return values_of(data(run), "loss", "valid");
   }
 
   // mpirun's words for ranks with a GPU and, after them, ranks without, that run one command.
@@ -134,13 +128,7 @@ TEST_F(GpuCommands, float16_continues_after_a_step_that_was_skipped_to_the_same_
   fp16("stopped", "5");
   fp16("stopped", "16");
   const auto scales = [&](const std::string& run) {
-    std::vector<double> all;
-    std::istringstream lines(read_file(data(run) + "/metrics.jsonl", ExitCode::input));
-    for (std::string line; std::getline(lines, line);) {
-      const Json record = Json::parse(line);
-      if (record.contains("loss_scale")) all.push_back(record["loss_scale"].get<double>());
-    }
-    return all;
+    return values_of(data(run), "loss_scale", "loss_scale");
   };
   const std::vector<double> whole = scales("whole");
   ASSERT_EQ(whole.size(), 16u);

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "core/json.h"
 #include "support/bert_shards.h"
 #include "support/expect_failure.h"
+#include "support/metrics.h"
 #include "support/paths.h"
 
 namespace motley::test {
@@ -48,13 +48,7 @@ class GpuProgram : public testing::Test {
 
   // Losses of metrics.jsonl.
   std::vector<double> losses(const std::string& run = "run") const {
-    std::vector<double> all;
-    std::istringstream lines(read_file(data(run) + "/metrics.jsonl", ExitCode::input));
-    for (std::string line; std::getline(lines, line);) {
-      const Json record = Json::parse(line);
-      if (record.contains("lr")) all.push_back(record["loss"].get<double>());
-    }
-    return all;
+    return values_of(data(run), "loss", "lr");
   }
 
   // The words of mpirun for a rank or several on each of `parts`, each with options and variables of its own.

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
 #include "support/expect_failure.h"
+#include "support/metrics.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 
@@ -36,12 +36,6 @@ class Images : public ::testing::Test {
     Words arguments = {"train", "--task", task, "--data", data.string(), "--save-dir", saved.string()};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return test::run_motley(ranks, arguments);
-  }
-  std::vector<Json> metrics() const {
-    std::vector<Json> lines;
-    std::ifstream stream(saved / "metrics.jsonl");
-    for (std::string line; std::getline(stream, line);) lines.push_back(Json::parse(line));
-    return lines;
   }
   // Files of CIFAR-10's form under their published names; class k is an image of brightness 20 k, and noise.
   void write_cifar(const fs::path& published, int records, int label_of_last = -1) const {
@@ -82,7 +76,7 @@ TEST_F(Images, made_up_classes_are_learned_by_unequal_ranks_and_judged_by_what_t
              "static", "--weights", "1,2,5", "--crop-padding", "2", "--log-interval", "50"});
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   EXPECT_NE(run.job.err.find("8 classes"), std::string::npos) << run.job.err;
-  const std::vector<Json> lines = metrics();
+  const std::vector<Json> lines = test::metrics_of(saved);
   const Json* best = nullptr;
   for (const Json& line : lines) {
     if (!line.contains("valid")) {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "support/metrics.h"
 #include "support/paths.h"
 #include "support/subprocess.h"
 
@@ -23,9 +23,7 @@ struct Lines {
 
 Lines read_metrics(const fs::path& run) {
   Lines lines;
-  std::ifstream file(run / "metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    const Json json = Json::parse(line);
+  for (const Json& json : test::metrics_of(run)) {
     (json.contains("valid") || json.contains("subset") ? lines.valid : lines.train).push_back(json);
   }
   return lines;

@@ -1,0 +1,86 @@
+#include "comm/nccl/nccl_sum.h"
+
+#include <utility>
+
+#include "comm/backoff.h"
+#include "core/error.h"
+
+namespace motley::comm {
+
+NcclSum::NcclSum(std::unique_ptr<Communicator> gpus, bool any_cpu_ranks, std::unique_ptr<Communicator> hosts,
+                 cudaStream_t compute, std::size_t most_values)
+    : gpus_(std::move(gpus)), any_cpu_ranks_(any_cpu_ranks), compute_(compute) {
+  if (gpus_->size() > 1) nccl_ = std::make_unique<NcclCommunicator>(*gpus_);
+  if (hosts) {
+    hosts_ = std::make_unique<HostSum>(*hosts);
+    host_memory_ = std::make_unique<cuda::PinnedBuffer>(most_values * sizeof(double));
+  }
+  if (nccl_) connect();
+}
+
+NcclSum::~NcclSum() {
+  if (!under_way_) return;
+  // MPI and the device may still write to it; the process is about to end.
+  if (nccl_) nccl_->leave_behind();
+  static_cast<void>(host_memory_.release());
+}
+
+// The first call of a kind connects the ranks, which takes memory and waits for the others: here all are waiting anyway.
+void NcclSum::connect() {
+  void* memory = nullptr;
+  MOTLEY_CUDA(cudaMalloc(&memory, sizeof(double)));
+  MOTLEY_CUDA(cudaMemsetAsync(memory, 0, sizeof(double), compute_));
+  const char* const what = "the first sum of statistics over GPUs";
+  add_up({memory, DType::f64, Shape{1}}, what);
+  wait(what);
+  MOTLEY_CUDA(cudaFree(memory));
+}
+
+void NcclSum::add_up(View values, const char* what) {
+  const auto count = static_cast<std::size_t>(values.elements());
+  MOTLEY_CHECK(values.dtype == DType::f64);
+  under_way_ = true;
+  void* const data = values.data;
+  if (!any_cpu_ranks_) {
+    if (!nccl_) return;
+    return nccl_->call("ncclAllReduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(data, data, count, ncclFloat64, ncclSum, comm, compute_);
+    });
+  }
+  if (nccl_) {
+    nccl_->call("ncclReduce", [&](ncclComm_t comm) {
+      return ncclReduce(data, data, count, ncclFloat64, ncclSum, 0, comm, compute_);
+    });
+  }
+  if (hosts_) {
+    MOTLEY_CHECK(values.bytes() <= host_memory_->bytes());
+    void* const host = host_memory_->data();
+    MOTLEY_CUDA(cudaMemcpyAsync(host, data, values.bytes(), cudaMemcpyDeviceToHost, compute_));
+    wait(what);
+    under_way_ = true;
+    hosts_->add_up({host, DType::f64, values.shape}, what);
+    MOTLEY_CUDA(cudaMemcpyAsync(data, host, values.bytes(), cudaMemcpyHostToDevice, compute_));
+  }
+  if (nccl_) {
+    nccl_->call("ncclBroadcast", [&](ncclComm_t comm) {
+      return ncclBroadcast(data, data, count, ncclFloat64, 0, comm, compute_);
+    });
+  }
+}
+
+void NcclSum::wait(const char* what) {
+  MOTLEY_CUDA(cudaEventRecord(done_, compute_));
+  Backoff backoff;
+  for (;;) {
+    const cudaError_t state = cudaEventQuery(done_);
+    if (state == cudaSuccess) break;
+    if (state != cudaErrorNotReady) cuda::check(state, "cudaEventQuery");
+    if (nccl_) nccl_->check_health();
+    if (backoff.waited_s() > gpus_->timeout_s())
+      throw gpus_->late(fmt::format("{}, on {}", what, cuda::device_text()).c_str());
+    backoff.pause();
+  }
+  under_way_ = false;
+}
+
+}  // namespace motley::comm

@@ -179,6 +179,8 @@ Metrics ImageTask::metrics(std::span<const double> sums) const {
 
 View ImageTask::load(Backend& backend, const Rows& rows) {
   const Shape shape = network_->body.input_shape().with_batch(rows.n);
+  const View input = staging_.input.view(DType::f32, shape);
+  if (rows.n == 0) return input;
   const auto row_bytes = static_cast<std::size_t>(shape.elements_from(1));
   const View pixels = staging_.pixels.view(DType::u8, shape);
   backend.copy_to_device(
@@ -190,7 +192,6 @@ View ImageTask::load(Backend& backend, const Rows& rows) {
                   rows.n, staging_.host_labels.data());
   backend.copy_to_device(staging_.labels.data(), staging_.host_labels.data(),
                          static_cast<std::size_t>(rows.n) * sizeof(std::int32_t));
-  const View input = staging_.input.view(DType::f32, shape);
   backend.normalize_images(pixels, mean_, deviation_, input);
   return input;
 }
@@ -200,8 +201,10 @@ void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double
   const View input = load(pass.backend, rows);
   const View logits = network_->body.forward(pass, input);
   const View dlogits = staging_.dlogits.view(DType::f32, logits.shape);
-  pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, dlogits,
-                           pass.gradient_weight);
+  if (rows.n > 0) {
+    pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, dlogits,
+                             pass.gradient_weight);
+  }
   network_->body.backward(pass, input, dlogits, done);
 }
 

@@ -190,16 +190,49 @@ TEST_F(Images, what_is_wrong_with_image_sets_and_networks_gets_a_sentence) {
   EXPECT_FALSE(fs::exists(saved));
 }
 
-TEST_F(Images, networks_with_batch_norm_are_refused_where_a_step_is_not_one_micro_batch) {
+TEST_F(Images, a_share_that_batch_norm_needs_at_once_and_that_does_not_fit_gets_a_sentence) {
   ASSERT_EQ(synth("train.h5", {"--samples", "24"}).job.exit_code, 0);
-  const auto run = [&](int ranks, const char* max_sentences) {
-    return train(ranks, "images",
-                 {"--arch", "shufflenetv2_0.5", "--global-batch", "12", "--max-update", "1", "--max-sentences", max_sentences});
+  const auto run = [&](const Words& more) {
+    Words words = {"--arch", "shufflenetv2_0.5", "--global-batch", "12", "--max-update", "3"};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(2, "images", words);
   };
-  for (const test::MpiRun& refused : {run(2, "64"), run(1, "8")})
-    expect_failure(refused, 2, {"batch norm", "law 1", "--max-sentences of at least the global batch, which is 12"});
-  const test::MpiRun whole = run(1, "12");
-  EXPECT_EQ(whole.job.exit_code, 0) << whole.job.err;
+  expect_failure(run({"--max-sentences", "5"}), 2,
+                 {"--max-sentences 5 only 10 of its 12 samples fit", "5, 5 by rank",
+                  "--global-batch of at most 10", "--no-sync-bn"});
+  expect_failure(run({"--memory-limit", "0:8M,1:8M"}), 6,
+                 {"in the memory of the ranks only", "of its 12 samples fit", "--global-batch of at most",
+                  "--no-sync-bn"});
+  EXPECT_FALSE(fs::exists(saved));
+  // In mid-run, where the sums of other ranks are under way.
+  const test::MpiRun late = run({"--memory-limit", "1:6M@2"});
+  EXPECT_EQ(late.job.exit_code, 6) << late.job.err;
+  EXPECT_NE(late.job.err.find("out of memory"), std::string::npos) << late.job.err;
+  fs::remove_all(saved);
+  const test::MpiRun apart = run({"--max-sentences", "5", "--no-sync-bn"});
+  EXPECT_EQ(apart.job.exit_code, 0) << apart.job.err;
+  const std::string config = read_file(saved / "config.ini", ExitCode::input);
+  EXPECT_NE(config.find("\nsync-bn = false\n"), std::string::npos) << config;
+}
+
+TEST_F(Images, what_cannot_be_normalised_over_a_batch_gets_a_sentence) {
+  ASSERT_EQ(synth("train.h5", {"--samples", "9", "--height", "16", "--width", "16"}).job.exit_code, 0);
+  const auto run = [&](const Words& more) {
+    Words words = {"--arch", "efficientnet_b0", "--global-batch", "4", "--max-epoch", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(2, "images", words);
+  };
+  expect_failure(run({"--sync-bn", "--local-steps", "2"}), 2,
+                 {"--sync-bn and --local-steps 2 contradict each other"});
+  expect_failure(run({"--sync-bn", "--policy", "edp"}), 2,
+                 {"--sync-bn and --policy edp contradict each other"});
+  // The last batch has a single sample, and the last images a single pixel.
+  const test::MpiRun one = run({});
+  EXPECT_EQ(one.job.exit_code, 2) << one.job.err;
+  EXPECT_NE(one.job.err.find(
+                "batch norm needs more than one value per channel; the batch of step 3 has one sample"),
+            std::string::npos)
+      << one.job.err;
 }
 
 TEST_F(Images, a_run_that_continues_keeps_its_network_and_its_normalisation) {

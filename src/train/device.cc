@@ -13,7 +13,11 @@
 namespace motley::train {
 namespace {
 
-FindGpuSupport find_support;
+// Of the process; set by initialisers of static variables, too, in tests.
+FindGpuSupport& find_support() {
+  static FindGpuSupport find;
+  return find;
+}
 
 // The GPUs that this rank may take one of; none when it shall use the CPU.
 std::vector<GpuInfo> visible_gpus(const std::string& device) {
@@ -103,11 +107,11 @@ int choose_gpu(const std::vector<std::vector<double>>& seen, int rank, const std
 }  // namespace
 
 void set_gpu_support(FindGpuSupport find) {
-  find_support = std::move(find);
+  find_support() = std::move(find);
 }
 
 const GpuSupport* find_gpu_support(bool insist) {
-  if (find_support) return find_support(insist);
+  if (find_support()) return find_support()(insist);
   if (insist) {
     fail(ExitCode::device,
          "--device cuda: this program was built without CUDA; build it where the CUDA toolkit, cuDNN and "

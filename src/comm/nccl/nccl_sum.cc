@@ -30,42 +30,53 @@ void NcclSum::connect() {
   void* memory = nullptr;
   MOTLEY_CUDA(cudaMalloc(&memory, sizeof(double)));
   MOTLEY_CUDA(cudaMemsetAsync(memory, 0, sizeof(double), compute_));
-  const char* const what = "the first sum of statistics over GPUs";
-  add_up({memory, DType::f64, Shape{1}}, what);
-  wait(what);
+  const View value{memory, DType::f64, Shape{1}};
+  try {
+    to_leader(value);
+    if (any_cpu_ranks_) from_leader(value);
+    wait("the first sum of statistics over GPUs");
+  } catch (...) {
+    nccl_->leave_behind();  // this object's destructor does not run
+    throw;
+  }
   MOTLEY_CUDA(cudaFree(memory));
 }
 
-void NcclSum::add_up(View values, const char* what) {
+// The sum over the GPUs, on all of them or, where it is handed on, on the leader.
+void NcclSum::to_leader(View values) {
   const auto count = static_cast<std::size_t>(values.elements());
+  if (any_cpu_ranks_) {
+    nccl_->call("ncclReduce", [&](ncclComm_t comm) {
+      return ncclReduce(values.data, values.data, count, ncclFloat64, ncclSum, 0, comm, compute_);
+    });
+  } else {
+    nccl_->call("ncclAllReduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(values.data, values.data, count, ncclFloat64, ncclSum, comm, compute_);
+    });
+  }
+}
+
+void NcclSum::from_leader(View values) {
+  const auto count = static_cast<std::size_t>(values.elements());
+  nccl_->call("ncclBroadcast", [&](ncclComm_t comm) {
+    return ncclBroadcast(values.data, values.data, count, ncclFloat64, 0, comm, compute_);
+  });
+}
+
+void NcclSum::add_up(View values, const char* what) {
   MOTLEY_CHECK(values.dtype == DType::f64);
   under_way_ = true;
-  void* const data = values.data;
-  if (!any_cpu_ranks_) {
-    if (!nccl_) return;
-    return nccl_->call("ncclAllReduce", [&](ncclComm_t comm) {
-      return ncclAllReduce(data, data, count, ncclFloat64, ncclSum, comm, compute_);
-    });
-  }
-  if (nccl_) {
-    nccl_->call("ncclReduce", [&](ncclComm_t comm) {
-      return ncclReduce(data, data, count, ncclFloat64, ncclSum, 0, comm, compute_);
-    });
-  }
+  if (nccl_) to_leader(values);
   if (hosts_) {
     MOTLEY_CHECK(values.bytes() <= host_memory_->bytes());
     void* const host = host_memory_->data();
-    MOTLEY_CUDA(cudaMemcpyAsync(host, data, values.bytes(), cudaMemcpyDeviceToHost, compute_));
+    MOTLEY_CUDA(cudaMemcpyAsync(host, values.data, values.bytes(), cudaMemcpyDeviceToHost, compute_));
     wait(what);
     under_way_ = true;
     hosts_->add_up({host, DType::f64, values.shape}, what);
-    MOTLEY_CUDA(cudaMemcpyAsync(data, host, values.bytes(), cudaMemcpyHostToDevice, compute_));
+    MOTLEY_CUDA(cudaMemcpyAsync(values.data, host, values.bytes(), cudaMemcpyHostToDevice, compute_));
   }
-  if (nccl_) {
-    nccl_->call("ncclBroadcast", [&](ncclComm_t comm) {
-      return ncclBroadcast(data, data, count, ncclFloat64, 0, comm, compute_);
-    });
-  }
+  if (nccl_ && any_cpu_ranks_) from_leader(values);
 }
 
 void NcclSum::wait(const char* what) {

@@ -27,6 +27,8 @@ class NcclSum final : public SmallSum {
 
  private:
   void connect();
+  void to_leader(View values);
+  void from_leader(View values);
 
   std::unique_ptr<Communicator> gpus_;
   std::unique_ptr<HostSum> hosts_;          // the leader of a mixed run

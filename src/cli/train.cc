@@ -217,7 +217,8 @@ std::string train_help() {
   declare(set, options, shared);
   return set.help(
       "mpirun -n RANKS motley train --task mnist --data DIR --max-epoch N [OPTIONS]\n"
-      "       mpirun -n RANKS motley train --task cifar10 --arch lenet --data DIR --max-epoch 150 [OPTIONS]\n"
+      "       mpirun -n RANKS motley train --task cifar10 --arch resnet18 --data DIR --max-epoch 150 "
+      "[OPTIONS]\n"
       "       mpirun -n RANKS motley train --task bert --data DIR --config-file FILE --max-epoch N [OPTIONS]",
       description);
 }

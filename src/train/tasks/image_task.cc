@@ -226,14 +226,14 @@ ImageSpec image_spec(const std::string& task) {
   // As HetSeq normalises MNIST, the dynamic-partition experiments CIFAR-10, and most others CIFAR-100.
   if (task == "mnist") return {"mnist", "mnist", Shape{28, 28, 1}, 10, {0.1307}, {0.3081}};
   if (task == "cifar10") {
-    return {"cifar10", "lenet", Shape{32, 32, 3}, 10, {0.4914, 0.4822, 0.4465}, {0.247, 0.243, 0.261}};
+    return {"cifar10", "resnet18", Shape{32, 32, 3}, 10, {0.4914, 0.4822, 0.4465}, {0.247, 0.243, 0.261}};
   }
   if (task == "cifar100") {
-    return {"cifar100", "lenet", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
+    return {"cifar100", "resnet18", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
   }
   if (task != "images")
     fail(ExitCode::usage, "--task is \"{}\"; expected one of: mnist, cifar10, cifar100, images", task);
-  return {"images", "lenet", Shape{}, 0, {}, {}};
+  return {"images", "resnet18", Shape{}, 0, {}, {}};
 }
 
 namespace {

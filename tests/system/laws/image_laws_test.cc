@@ -29,6 +29,7 @@ class ImageLaws : public Worlds {
   TrainOptions options(const std::string& run, std::int64_t batch, std::int64_t steps) const {
     TrainOptions result;
     result.data.task = "cifar10";
+    result.image.arch = "lenet";
     result.data.data = path_;
     result.save.save_dir = path_ + "/" + run;
     result.save.save_interval = 0;

@@ -62,7 +62,8 @@ TEST_F(ImageLaws, law1_losses_do_not_depend_on_ranks_or_shares_with_augmentation
   const Trace four = train(4, options("four", batch, steps));
   const Trace three = train(3, divided(options("unequal", batch, steps), "1,2,5"));
   TrainOptions plain = options("plain", batch, steps);
-  plain.image = {};
+  plain.image.crop_padding = 0;
+  plain.image.flip = false;
   const Trace as_they_are = train(1, plain);
   if (world_.rank() != 0) return;
   for (const Trace* trace : {&one, &four, &three})

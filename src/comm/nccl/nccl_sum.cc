@@ -19,7 +19,7 @@ NcclSum::NcclSum(std::unique_ptr<Communicator> gpus, bool any_cpu_ranks, std::un
 }
 
 NcclSum::~NcclSum() {
-  if (!under_way_) return;
+  if (under_way_ == 0) return;
   // MPI and the device may still write to it; the process is about to end.
   if (nccl_) nccl_->leave_behind();
   static_cast<void>(host_memory_.release());
@@ -65,33 +65,44 @@ void NcclSum::from_leader(View values) {
 
 void NcclSum::add_up(View values, const char* what) {
   MOTLEY_CHECK(values.dtype == DType::f64);
-  under_way_ = true;
   if (nccl_) to_leader(values);
   if (hosts_) {
     MOTLEY_CHECK(values.bytes() <= host_memory_->bytes());
     void* const host = host_memory_->data();
     MOTLEY_CUDA(cudaMemcpyAsync(host, values.data, values.bytes(), cudaMemcpyDeviceToHost, compute_));
     wait(what);
-    under_way_ = true;
+    record(what);  // should it fail
     hosts_->add_up({host, DType::f64, values.shape}, what);
     MOTLEY_CUDA(cudaMemcpyAsync(values.data, host, values.bytes(), cudaMemcpyHostToDevice, compute_));
   }
   if (nccl_ && any_cpu_ranks_) from_leader(values);
+  record(what);
+}
+
+void NcclSum::record(const char* what) {
+  if (under_way_ == sums_.size()) sums_.emplace_back();
+  UnderWay& sum = sums_[under_way_++];
+  sum.what = what;
+  MOTLEY_CUDA(cudaEventRecord(sum.done, compute_));
 }
 
 void NcclSum::wait(const char* what) {
-  MOTLEY_CUDA(cudaEventRecord(done_, compute_));
+  record(what);
   Backoff backoff;
-  for (;;) {
-    const cudaError_t state = cudaEventQuery(done_);
-    if (state == cudaSuccess) break;
+  for (std::size_t i = 0; i < under_way_;) {
+    const cudaError_t state = cudaEventQuery(sums_[i].done);
+    if (state == cudaSuccess) {
+      ++i;
+      backoff.restart();
+      continue;
+    }
     if (state != cudaErrorNotReady) cuda::check(state, "cudaEventQuery");
     if (nccl_) nccl_->check_health();
     if (backoff.waited_s() > gpus_->timeout_s())
-      throw gpus_->late(fmt::format("{}, on {}", what, cuda::device_text()).c_str());
+      throw gpus_->late(fmt::format("{}, on {}", sums_[i].what, cuda::device_text()).c_str());
     backoff.pause();
   }
-  under_way_ = false;
+  under_way_ = 0;
 }
 
 }  // namespace motley::comm

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/host_sum.h"
 #include "comm/nccl/nccl_communicator.h"
@@ -29,15 +31,21 @@ class NcclSum final : public SmallSum {
   void connect();
   void to_leader(View values);
   void from_leader(View values);
+  void record(const char* what);
 
   std::unique_ptr<Communicator> gpus_;
   std::unique_ptr<HostSum> hosts_;          // the leader of a mixed run
   std::unique_ptr<NcclCommunicator> nccl_;  // null: this is the only GPU
   bool any_cpu_ranks_;
   cudaStream_t compute_;
-  cuda::Event done_;
+  // The sums since the last wait, so that each has the deadline for itself: what lies between them is work.
+  struct UnderWay {
+    cuda::Event done;
+    std::string what;
+  };
+  std::vector<UnderWay> sums_;
+  std::size_t under_way_ = 0;
   std::unique_ptr<cuda::PinnedBuffer> host_memory_;  // of the leader; outlives what may still write to it
-  bool under_way_ = false;                           // what was added up has not been waited for
 };
 
 }  // namespace motley::comm

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/nccl/nccl_reducer.h"
+#include "comm/nccl/nccl_sum.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/gpu_driver.h"
 
@@ -17,10 +18,17 @@ std::unique_ptr<comm::GradientReducer> make_reducer(train::GpuGroup group, Backe
       dynamic_cast<CudaBackend&>(backend).stream(), elements, bucket_bytes, dtype);
 }
 
+std::unique_ptr<comm::SmallSum> make_small_sum(train::GpuGroup group, Backend& backend,
+                                               std::size_t most_values) {
+  return std::make_unique<comm::NcclSum>(std::move(group.gpus), group.any_cpu_ranks, std::move(group.hosts),
+                                         dynamic_cast<CudaBackend&>(backend).stream(), most_values);
+}
+
 }  // namespace
 
 const train::GpuSupport& cuda_support() {
-  static const train::GpuSupport support{&cuda::gpu_driver(), make_reducer, comm::nccl_version};
+  static const train::GpuSupport support{&cuda::gpu_driver(), make_reducer, make_small_sum,
+                                         comm::nccl_version};
   return support;
 }
 

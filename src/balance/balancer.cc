@@ -130,9 +130,8 @@ Balancer::Balancer(const BalancerOptions& options) : options_(options) {
 
 std::vector<std::int64_t> Balancer::shares(std::int64_t batch, std::int64_t step_in_window) const {
   // Fixed proportions are those of the weights, not of the shares that were rounded from them.
-  if (is_fixed(options_.policy)) return proportional_shares(batch, options_.weights);
-  std::vector<std::int64_t> shares =
-      batch == options_.batch ? shares_ : proportional_shares(batch, weights());
+  if (is_fixed(options_.policy)) return divide(batch, options_.weights);
+  std::vector<std::int64_t> shares = batch == options_.batch ? shares_ : divide(batch, weights());
   if (!probing_ || step_in_window >= 2) return shares;
   std::vector<std::size_t> idle;
   for (std::size_t r = 0; r < shares.size(); ++r) {
@@ -144,6 +143,16 @@ std::vector<std::int64_t> Balancer::shares(std::int64_t batch, std::int64_t step
 
 std::vector<double> Balancer::weights() const {
   return is_fixed(options_.policy) ? options_.weights : as_weights(shares_);
+}
+
+std::vector<std::int64_t> Balancer::divide(std::int64_t batch, const std::vector<double>& weights) const {
+  return caps_.empty() ? proportional_shares(batch, weights) : capped_shares(batch, weights, caps_);
+}
+
+void Balancer::limit(const std::vector<std::int64_t>& caps) {
+  MOTLEY_CHECK(caps.size() == shares_.size());
+  caps_ = caps;
+  shares_ = divide(options_.batch, as_weights(shares_));
 }
 
 void Balancer::observe(const std::vector<RankTimes>& by_rank) {
@@ -223,7 +232,7 @@ void Balancer::keep_every_rank(std::vector<std::int64_t>& shares) const {
 // Shares of another batch in the same proportions.
 std::vector<std::int64_t> Balancer::scaled_to(std::int64_t batch,
                                               const std::vector<std::int64_t>& shares) const {
-  std::vector<std::int64_t> scaled = proportional_shares(batch, as_weights(shares));
+  std::vector<std::int64_t> scaled = divide(batch, as_weights(shares));
   if (is_published(options_.policy)) keep_every_rank(scaled);
   return scaled;
 }
@@ -250,7 +259,7 @@ void Balancer::plan_published(int epoch) {
   for (std::size_t r = 0; r < speeds.size(); ++r) {
     if (epoch_seconds_[r] > 0) speeds[r] = static_cast<double>(epoch_samples_[r]) / epoch_seconds_[r];
   }
-  std::vector<std::int64_t> shares = proportional_shares(options_.batch, speeds);
+  std::vector<std::int64_t> shares = divide(options_.batch, speeds);
   keep_every_rank(shares);
   if (shares != shares_) ++changes_;
   shares_ = std::move(shares);
@@ -275,7 +284,9 @@ std::vector<RankCost> Balancer::costs() const {
   }
   for (std::size_t r = 0; r < models_.size(); ++r) {
     if (!models_[r].known()) costs[r] = {mean.fixed_s / known, mean.sample_s / known};
-    costs[r].cap = std::max({growth * models_[r].largest_seen(), shares_[r], std::int64_t{1}});
+    costs[r].cap = std::max(growth * models_[r].largest_seen(), std::int64_t{1});
+    if (!caps_.empty()) costs[r].cap = std::min(costs[r].cap, caps_[r]);
+    costs[r].cap = std::max(costs[r].cap, shares_[r]);
   }
   return costs;
 }

@@ -57,6 +57,10 @@ class Balancer {
   // Shares in the usual batch, as weights for whatever else is divided (validation).
   std::vector<double> weights() const;
 
+  // From here on no rank's share is above its cap: at least 1 each, and together no less than any batch that is asked
+  // for. Proportions that caps do not allow are kept among the ranks that are below theirs.
+  void limit(const std::vector<std::int64_t>& caps);
+
   // Takes in what the steps of a window took, by rank.
   void observe(const std::vector<RankTimes>& by_rank);
   // Decides the shares of the next window, which is one of this epoch and has this usual batch.
@@ -82,6 +86,7 @@ class Balancer {
   };
   void set_batch(std::int64_t batch);
   void keep_every_rank(std::vector<std::int64_t>& shares) const;
+  std::vector<std::int64_t> divide(std::int64_t batch, const std::vector<double>& weights) const;
   std::vector<std::int64_t> scaled_to(std::int64_t batch, const std::vector<std::int64_t>& shares) const;
   void plan_published(int epoch);
   void plan_automatic();
@@ -93,6 +98,7 @@ class Balancer {
 
   BalancerOptions options_;
   std::vector<std::int64_t> shares_;  // of the usual batch
+  std::vector<std::int64_t> caps_;    // empty: none
   std::vector<CostModel> models_;
   std::int64_t changes_ = 0;
   // auto

@@ -82,6 +82,37 @@ std::vector<std::int64_t> proportional_shares(std::int64_t batch, std::span<cons
   return shares;
 }
 
+std::vector<std::int64_t> capped_shares(std::int64_t batch, std::span<const double> weights,
+                                        std::span<const std::int64_t> caps) {
+  MOTLEY_CHECK(caps.size() == weights.size());
+  std::vector<double> open(weights.begin(), weights.end());  // of ranks that are not full
+  std::vector<std::int64_t> shares(weights.size(), 0);
+  std::int64_t left = batch;
+  const auto fill = [&](std::size_t r) {
+    shares[r] = caps[r];
+    left -= caps[r];
+    open[r] = 0;
+  };
+  while (left > 0) {
+    if (std::all_of(open.begin(), open.end(), [](double weight) { return weight == 0; })) {
+      for (std::size_t r = 0; r < open.size(); ++r) open[r] = shares[r] < caps[r] ? 1 : 0;
+      if (std::none_of(open.begin(), open.end(), [](double weight) { return weight > 0; }))
+        fail(ExitCode::usage, "the ranks may have {} samples at most; the batch has {}", batch - left, batch);
+    }
+    const std::vector<std::int64_t> wanted = proportional_shares(left, open);
+    bool fits = true;
+    for (std::size_t r = 0; r < open.size(); ++r) {
+      if (open[r] == 0 || wanted[r] <= caps[r]) continue;
+      fill(r);
+      fits = false;
+    }
+    if (!fits) continue;
+    for (std::size_t r = 0; r < open.size(); ++r) shares[r] += wanted[r];
+    left = 0;
+  }
+  return shares;
+}
+
 std::vector<std::int64_t> share_offsets(std::span<const std::int64_t> shares) {
   std::vector<std::int64_t> offsets(shares.size());
   std::exclusive_scan(shares.begin(), shares.end(), offsets.begin(), std::int64_t{0});

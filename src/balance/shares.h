@@ -17,6 +17,12 @@ constexpr std::int64_t largest_batch = std::int64_t{1} << 31;
 // Throws Error(usage) when a weight is negative or not finite, or when all are zero.
 std::vector<std::int64_t> proportional_shares(std::int64_t batch, std::span<const double> weights);
 
+// The same, with no share above its rank's cap: what a rank may not have goes to the others in proportion, and to ranks of
+// weight zero, equally, only when those are full. Weights may all be zero. Throws Error(usage) as above, and when the caps,
+// which are >= 0, sum to less than the batch.
+std::vector<std::int64_t> capped_shares(std::int64_t batch, std::span<const double> weights,
+                                        std::span<const std::int64_t> caps);
+
 // offsets[r] = sum of shares before rank r: rank r owns slots [offsets[r], offsets[r] + shares[r]).
 std::vector<std::int64_t> share_offsets(std::span<const std::int64_t> shares);
 

@@ -290,12 +290,17 @@ void OptionSet::apply(const po::parsed_options& parsed, const std::string& where
   }
 }
 
-// Takes --switch=no and the like out of the words: the parser knows switches without a value, or options that take the word
+// Takes --switch=no, --no-switch and the like out of the words: the parser knows switches without a value, or options that take the word
 // behind them for it.
 std::vector<po::option> OptionSet::take_switch_values(std::vector<std::string>& words) const {
   std::vector<po::option> taken;
   std::erase_if(words, [&](const std::string& word) {
     const std::size_t equals = word.find('=');
+    const Option* const negated = word.starts_with("--no-") ? find(word.substr(5)) : nullptr;
+    if (negated != nullptr && negated->is_switch) {
+      taken.emplace_back(negated->name, std::vector<std::string>{"no"});
+      return true;
+    }
     if (!word.starts_with("--") || equals == std::string::npos) return false;
     const Option* const option = find(word.substr(2, equals - 2));
     if (option == nullptr || !option->is_switch) return false;

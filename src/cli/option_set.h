@@ -31,7 +31,7 @@ class OptionSet {
   void add(const std::string& name, std::vector<std::string>* field, const std::string& help);
   // Paths: several words behind the name, commas between them, the option repeated, or all of these.
   void add_paths(const std::string& name, std::vector<std::string>* field, const std::string& help);
-  // A switch: --name, or --name=no where it is on by itself.
+  // A switch: --name, or --name=no or --no-name where it is on by itself.
   void add_switch(const std::string& name, bool* field, const std::string& help);
   // Another name of an option that takes a value.
   void alias(const std::string& other, const std::string& name);

@@ -111,7 +111,7 @@ void add_model_options(OptionSet& set, train::ModelOptions& options) {
 void add_image_options(OptionSet& set, train::ImageOptions& options) {
   set.add("arch", &options.arch,
           "network, of those that motley train --help-archs lists; without it that of the checkpoint, or mnist for task "
-          "mnist and lenet for the others");
+          "mnist and resnet18 for the others");
   set.add("classes", &options.classes,
           "0: as the checkpoint, the task or the file of the images says, or as many as it has labels");
   set.add("mean", &options.mean,

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "balance/balancer.h"
 #include "cli/command.h"
 #include "cli/ending.h"
 #include "cli/option_set.h"
@@ -40,6 +41,10 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "cifar100");
   set.add_switch("flip", &options.image.flip,
                  "mirror training images at random; by itself for cifar10 and cifar100");
+  set.add_switch(
+      "sync-bn", &options.image.sync_bn,
+      "batch norm's statistics are those of the whole global batch, each rank its share at once; "
+      "--no-sync-bn: of each micro-batch, as published, and so by itself with --local-steps, dp and edp");
   set.group("batches and shares");
   add_batch_options(set, options.batch, true);
   set.add("update-freq", &options.batch.update_freq,
@@ -161,10 +166,15 @@ bool plays_a_part(const std::string& name, const train::TrainOptions& options) {
   const bool of_bert = std::any_of(bert_options.begin(), bert_options.end(),
                                    [&](std::string_view option) { return option == name; });
   if (of_bert && options.data.task != "bert") return false;
-  constexpr std::array image_options = {"arch", "classes", "mean", "deviation", "crop-padding", "flip"};
+  constexpr std::array image_options = {"arch",         "classes", "mean",   "deviation",
+                                        "crop-padding", "flip",    "sync-bn"};
   const bool of_images = std::any_of(image_options.begin(), image_options.end(),
                                      [&](std::string_view option) { return option == name; });
   if (of_images && options.data.task == "bert") return false;
+  if (name == "sync-bn")
+    return options.batch.local_steps == 1 &&
+           !balance::is_published(balance::parse_policy(options.batch.policy));
+  if (name == "max-sentences") return options.batch.max_sentences_given;
   if (name == "loss-scale") return options.model.precision == "fp16";
   if (name == "update-freq") return options.batch.global_batch == 0;
   if (name == "valid-subset") return options.data.valid_subset_given;
@@ -207,7 +217,8 @@ std::string train_help() {
   declare(set, options, shared);
   return set.help(
       "mpirun -n RANKS motley train --task mnist --data DIR --max-epoch N [OPTIONS]\n"
-      "       mpirun -n RANKS motley train --task cifar10 --arch lenet --data DIR --max-epoch 150 [OPTIONS]\n"
+      "       mpirun -n RANKS motley train --task cifar10 --arch resnet18 --data DIR --max-epoch 150 "
+      "[OPTIONS]\n"
       "       mpirun -n RANKS motley train --task bert --data DIR --config-file FILE --max-epoch N [OPTIONS]",
       description);
 }
@@ -222,6 +233,7 @@ train::TrainOptions read_train_options(const std::vector<std::string>& arguments
   if (set.given("update-freq") && options.batch.global_batch > 0) {
     fail(ExitCode::usage, "--global-batch already says how many samples a step has; leave --update-freq out");
   }
+  options.batch.max_sentences_given = set.given("max-sentences");
   options.data.valid_subset_given = set.given("valid-subset");
   train::fill_in(options, [&](const std::string& name) { return set.given(name); });
   train::check_options(options, ranks);

@@ -7,11 +7,12 @@
 
 #include "comm/communicator.h"
 #include "comm/gradient_reducer.h"
+#include "comm/small_sum.h"
 #include "kernels/gpus.h"
 
 namespace motley::train {
 
-// Ranks that a GPU's rank sums gradients with.
+// Ranks that a GPU's rank sums with.
 struct GpuGroup {
   std::unique_ptr<comm::Communicator> gpus;  // those that have a GPU, this one included
   bool any_cpu_ranks = false;
@@ -25,6 +26,9 @@ struct GpuSupport {
   std::function<std::unique_ptr<comm::GradientReducer>(GpuGroup group, Backend& backend, std::size_t elements,
                                                        std::size_t bucket_bytes, DType dtype)>
       make_reducer;
+  // Sums of up to `most_values` float64 in the backend's memory. Collective over all ranks of the group.
+  std::function<std::unique_ptr<comm::SmallSum>(GpuGroup group, Backend& backend, std::size_t most_values)>
+      make_small_sum;
   // Of this process; must be the same on all ranks with GPUs. Error(communication) when NCCL does not answer.
   std::function<int()> nccl_version;
 };

@@ -1,8 +1,11 @@
 #include "train/load_balance.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 #include "balance/shares.h"
+#include "core/log.h"
 
 namespace motley::train {
 
@@ -38,6 +41,17 @@ ShareRule LoadBalance::rule() {
 std::vector<double> LoadBalance::weights() const {
   if (balancer_ == nullptr) return std::vector<double>(static_cast<std::size_t>(world_.size()), 1.0);
   return balancer_->weights();
+}
+
+void LoadBalance::limit(const std::vector<std::int64_t>& caps, std::int64_t batch) {
+  if (balancer_ == nullptr) return;
+  const std::vector<std::int64_t> before = balancer_->shares(batch);
+  balancer_->limit(caps);
+  const std::vector<std::int64_t> after = balancer_->shares(batch);
+  if (balance::is_fixed(policy_) && before != after)
+    log::warn(
+        "a share is run at once, so shares are {}, as far as memory and --max-sentences allow, and not {}",
+        fmt::join(after, ":"), fmt::join(before, ":"));
 }
 
 void LoadBalance::end_window() {

@@ -30,6 +30,10 @@ class LoadBalance {
   // Shares as weights, for validation; to be looked at on rank 0.
   std::vector<double> weights() const;
 
+  // Shares are no larger than these, by rank, in the windows that are planned from here on; together the caps are no
+  // less than any batch. Warns when that changes fixed proportions. Looked at on rank 0.
+  void limit(const std::vector<std::int64_t>& caps, std::int64_t batch);
+
   // A step of this rank: its share and the seconds that it computed.
   void add(std::int64_t n, double compute_s) { times_.push_back({n, compute_s}); }
   // Brings the steps since the last call to rank 0. Collective; every rank has had the same number of them.

@@ -54,6 +54,28 @@ std::vector<std::int64_t> MicroBatches::prepare(std::int64_t n) {
   }
 }
 
+void MicroBatches::prepare_whole(std::int64_t n) {
+  if (n > largest_)
+    throw OutOfMemory(fmt::format("out of memory: this rank holds {} sample(s), which take {}", largest_,
+                                  in_units(bytes_for(largest_))));
+  const std::int64_t samples = std::max<std::int64_t>(n, 1);
+  if (samples > task_.reserved()) task_.reserve(backend_, samples, training_);
+}
+
+void MicroBatches::settle_whole(const std::function<void(std::int64_t samples)>& pass) {
+  for (;;) {
+    try {
+      prepare_whole(largest_);
+      return pass(largest_);
+    } catch (const OutOfMemory& why) {
+      if (largest_ == 1) throw OutOfMemory(fmt::format("{}; that was for one sample", why.what()));
+      largest_ -= std::max<std::int64_t>(1, largest_ / 16);
+      backend_.release_scratch();
+      task_.reserve(backend_, largest_, training_);
+    }
+  }
+}
+
 void MicroBatches::halve(const OutOfMemory& why) {
   const std::int64_t held = task_.reserved();
   if (held == 0) throw OutOfMemory(why);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/error.h"
@@ -30,6 +31,11 @@ class MicroBatches {
   // Views of the task's activations are no longer valid. Throws OutOfMemory when there is none for one
   // sample.
   std::vector<std::int64_t> prepare(std::int64_t n);
+  // The same for a share that cannot be cut, of n samples or none. Throws OutOfMemory when it does not fit.
+  void prepare_whole(std::int64_t n);
+  // Lowers largest() to what `pass`, of that many samples, can be run with: it takes working memory that the task does not
+  // know of. Throws OutOfMemory when that is nothing.
+  void settle_whole(const std::function<void(std::int64_t samples)>& pass);
   // A pass ran out of memory: less is reserved, and the share is to be prepared and run again from its
   // beginning. Warns; throws OutOfMemory when it was one sample already, or when `why` came from prepare(),
   // which has tried all.

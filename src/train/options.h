@@ -38,6 +38,7 @@ struct ScheduleOptions {
 
 struct BatchOptions {
   std::int64_t max_sentences = 64;              // largest micro-batch of one rank
+  bool max_sentences_given = false;             // the default does not hold for shares that cannot be cut
   std::int64_t global_batch = 0;                // 0: max_sentences * update_freq * ranks
   std::vector<std::int64_t> update_freq = {1};  // one per epoch, the last for all further ones
   std::string policy = "auto";                  // sync, static, dp, edp, auto
@@ -78,6 +79,7 @@ struct ImageOptions {
   std::vector<double> mean, deviation;  // per channel, of pixels scaled to [0, 1]; empty: likewise
   std::int64_t crop_padding = 0;        // pixels; 0: images are not cropped
   bool flip = false;                    // mirror half of the images
+  bool sync_bn = true;  // batch norm's statistics are those of the global batch, not of the rows at hand
 };
 
 struct SaveOptions {
@@ -128,8 +130,9 @@ using Given = std::function<bool(const std::string& option)>;
 //   for the other image tasks the recipe of the dynamic-partition experiments: batch 256, SGD at rate 0.1 with Nesterov
 //   momentum 0.9 and weight decay 5e-4, no clipping, a cosine schedule, the most accurate model as the best; for the two of
 //   CIFAR crops with 4 pixels of padding and mirroring besides;
-//   what a cosine ends with: --max-epoch, or --max-update.
-// Error(usage) when nothing says where a cosine ends.
+//   what a cosine ends with: --max-epoch, or --max-update;
+//   batch norm over the rows at hand for --local-steps and the published policies.
+// Error(usage) when nothing says where a cosine ends, or when these are to have batch norm over global batches.
 void fill_in(TrainOptions& options, const Given& given);
 
 // Which schedulers use an option, as for optimizers below.

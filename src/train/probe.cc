@@ -6,6 +6,7 @@
 #include "balance/slow.h"
 #include "comm/agree.h"
 #include "core/clock.h"
+#include "train/batch_statistics.h"
 #include "train/device.h"
 #include "train/memory_limit.h"
 #include "train/reducers.h"
@@ -93,7 +94,13 @@ bool Probe::reserve(std::int64_t n) {
 }
 
 double Probe::pass_seconds(std::int64_t n) {
-  const Pass pass{.backend = *backend_, .training = true, .seed = options_.seed, .step = 1};
+  NoStatistics statistics;
+  const Pass pass{.backend = *backend_,
+                  .training = true,
+                  .seed = options_.seed,
+                  .step = 1,
+                  .statistics = &statistics,
+                  .batch = NoStatistics::batch(n)};
   region_->begin_step(pass.step, 0);  // no delay per batch: that is part of what a step costs
   region_->open();
   task_->train(pass, Rows{data_.source, rows_, 0, n}, totals_, update_->sums(),
@@ -155,8 +162,9 @@ double Probe::reduce_seconds(std::int64_t bytes) {
   backend_->set_memory_limit(limit + elements * sizeof(float));
   reduced_ = Buffer(*backend_, elements * sizeof(float));
   const View gradients = reduced_.view(DType::f32, Shape{static_cast<std::int64_t>(elements)});
-  reducer_ = make_reducer(world_, *backend_, elements,
-                          static_cast<std::size_t>(options_.bucket_cap_mb * (1 << 20)), options_.allreduce_dtype);
+  reducer_ =
+      make_reducer(world_, *backend_, elements, static_cast<std::size_t>(options_.bucket_cap_mb * (1 << 20)),
+                   options_.allreduce_dtype);
   const auto once = [&] {
     world_.barrier("the next sum over ranks");
     const double started_s = now_s();

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <iterator>
+
+#include "balance/balancer.h"
 #include "core/error.h"
 #include "train/option_users.h"
 #include "train/options.h"
@@ -23,6 +27,22 @@ void follow_cifar_recipe(TrainOptions& options, const Given& given) {
   if (options.data.task == "images") return;  // not every image may be mirrored: digits, text
   if (!given("crop-padding")) options.image.crop_padding = 4;
   if (!given("flip")) options.image.flip = true;
+}
+
+void settle_batch_norm(TrainOptions& options, const Given& given) {
+  const bool published = balance::is_published(balance::parse_policy(options.batch.policy));
+  if (!given("sync-bn")) options.image.sync_bn = !published && options.batch.local_steps == 1;
+  if (!options.image.sync_bn || !given("sync-bn")) return;
+  if (options.data.task == "bert") fail(ExitCode::usage, "--sync-bn is for images; this is task bert");
+  if (options.batch.local_steps > 1)
+    fail(ExitCode::usage,
+         "--sync-bn and --local-steps {} contradict each other: ranks that step alone normalise by their own "
+         "rows",
+         options.batch.local_steps);
+  if (published)
+    fail(ExitCode::usage,
+         "--sync-bn and --policy {} contradict each other: as published, ranks normalise by their own rows",
+         options.batch.policy);
 }
 
 void settle_schedule(TrainOptions& options, const Given& given) {
@@ -57,6 +77,7 @@ void fill_in(TrainOptions& options, const Given& given) {
   if (!given("optimizer"))
     options.optimizer.name = task == "bert" ? "adam" : task == "mnist" ? "adadelta" : "sgd";
   if (task != "bert" && task != "mnist") follow_cifar_recipe(options, given);
+  settle_batch_norm(options, given);
   settle_schedule(options, given);
 }
 

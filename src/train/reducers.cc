@@ -6,6 +6,7 @@
 
 #include "comm/agree.h"
 #include "comm/host_reducer.h"
+#include "comm/host_sum.h"
 #include "train/gpus.h"
 
 namespace motley::train {
@@ -76,9 +77,16 @@ void require_one_version(const std::vector<double>& versions, const comm::Commun
   });
 }
 
-std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicator& world, Backend& backend,
-                                                          std::size_t elements, std::size_t bucket_bytes,
-                                                          DType dtype) {
+// How a rank reaches the others. Without GPUs in the run all is null.
+struct Groups {
+  bool any_gpus = false;
+  bool any_cpu_ranks = false;
+  std::unique_ptr<comm::Communicator> gpus;  // on ranks with a GPU: those
+  std::unique_ptr<comm::Communicator>
+      hosts;  // the ranks without and the first with one, on these, where there are both
+};
+
+Groups make_groups(const comm::Communicator& world, Backend& backend) {
   const bool has_gpu = backend.device().kind == "cuda";
   double version[] = {0};
   comm::agree(world, "asking for NCCL's version", [&] {
@@ -88,15 +96,25 @@ std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicat
   const std::vector<double> versions = world.all_gather(version, "which ranks have GPUs");
   const auto leader =
       std::find_if(versions.begin(), versions.end(), [](double v) { return v > 0; }) - versions.begin();
-  if (leader == std::ssize(versions))
-    return std::make_unique<comm::HostReducer>(world, elements, bucket_bytes, dtype);
+  Groups groups;
+  groups.any_gpus = leader != std::ssize(versions);
+  if (!groups.any_gpus) return groups;
   require_one_version(versions, world);
-  const bool any_cpu_ranks = std::find(versions.begin(), versions.end(), 0.0) != versions.end();
-  std::unique_ptr<comm::Communicator> gpus = comm::part_of(world, has_gpu), hosts;
-  if (any_cpu_ranks) hosts = comm::part_of(world, !has_gpu || world.rank() == leader);
-  if (!has_gpu) return std::make_unique<comm::HostReducer>(*hosts, elements, bucket_bytes, dtype);
-  return find_gpu_support(true)->make_reducer({std::move(gpus), any_cpu_ranks, std::move(hosts)}, backend,
-                                              elements, bucket_bytes, dtype);
+  groups.any_cpu_ranks = std::find(versions.begin(), versions.end(), 0.0) != versions.end();
+  groups.gpus = comm::part_of(world, has_gpu);
+  if (groups.any_cpu_ranks) groups.hosts = comm::part_of(world, !has_gpu || world.rank() == leader);
+  return groups;
+}
+
+std::unique_ptr<comm::GradientReducer> make_plain_reducer(const comm::Communicator& world, Backend& backend,
+                                                          std::size_t elements, std::size_t bucket_bytes,
+                                                          DType dtype) {
+  Groups groups = make_groups(world, backend);
+  if (!groups.any_gpus) return std::make_unique<comm::HostReducer>(world, elements, bucket_bytes, dtype);
+  if (!groups.gpus) return std::make_unique<comm::HostReducer>(*groups.hosts, elements, bucket_bytes, dtype);
+  return find_gpu_support(true)->make_reducer(
+      {std::move(groups.gpus), groups.any_cpu_ranks, std::move(groups.hosts)}, backend, elements,
+      bucket_bytes, dtype);
 }
 
 }  // namespace
@@ -114,6 +132,16 @@ std::unique_ptr<comm::GradientReducer> make_reducer(const comm::Communicator& wo
     return make_plain_reducer(world, backend, elements, bucket_bytes, DType::f32);
   return std::make_unique<ConvertingReducer>(
       backend, make_plain_reducer(world, backend, elements, bucket_bytes, DType::bf16), bucket_bytes);
+}
+
+std::unique_ptr<comm::SmallSum> make_small_sum(const comm::Communicator& world, Backend& backend,
+                                               std::size_t most_values) {
+  if (world.size() == 1) return nullptr;
+  Groups groups = make_groups(world, backend);
+  if (!groups.any_gpus) return std::make_unique<comm::HostSum>(world);
+  if (!groups.gpus) return std::make_unique<comm::HostSum>(*groups.hosts);
+  return find_gpu_support(true)->make_small_sum(
+      {std::move(groups.gpus), groups.any_cpu_ranks, std::move(groups.hosts)}, backend, most_values);
 }
 
 }  // namespace motley::train

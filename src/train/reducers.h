@@ -1,4 +1,5 @@
-// The sum of gradients over ranks that this run needs: by MPI, by NCCL, or by both where some ranks have GPUs.
+// The sums over ranks that this run needs, of gradients and of statistics: by MPI, by NCCL, or by both where some ranks
+// have GPUs.
 #pragma once
 
 #include <memory>
@@ -6,6 +7,7 @@
 
 #include "comm/communicator.h"
 #include "comm/gradient_reducer.h"
+#include "comm/small_sum.h"
 #include "kernels/backend.h"
 #include "kernels/buffer.h"
 
@@ -21,5 +23,10 @@ std::size_t gradient_bucket_bytes(double cap_mb, std::size_t elements);
 std::unique_ptr<comm::GradientReducer> make_reducer(const comm::Communicator& world, Backend& backend,
                                                     std::size_t elements, std::size_t bucket_bytes,
                                                     const std::string& wire);
+
+// Sums of up to `most_values` float64 in the memory of each rank's backend; null with one rank, which has nothing to add.
+// Collective; all ranks give the same most_values.
+std::unique_ptr<comm::SmallSum> make_small_sum(const comm::Communicator& world, Backend& backend,
+                                               std::size_t most_values);
 
 }  // namespace motley::train

@@ -1,6 +1,9 @@
 #include "train/region.h"
 
+#include <algorithm>
+#include <numeric>
 #include <thread>
+#include <utility>
 
 namespace motley::train {
 namespace {
@@ -51,21 +54,42 @@ void ComputeRegion::lap() {
   owed_s_ -= slept_s;  // a sleep that lasted too long is made up for by the next
 }
 
+void ComputeRegion::begin_wait() {
+  lap();
+  waits_.push_back({.begin = backend_.mark()});
+}
+
+void ComputeRegion::end_wait() {
+  waits_.back().end = backend_.mark();
+  if (slow_.empty()) return;
+  backend_.synchronize();
+  lap_started_ = Clock::now();
+}
+
 void ComputeRegion::begin_micro_batch() {
-  const std::int64_t mark = backend_.mark();
-  marks_.emplace_back(mark, mark);
+  micro_batches_.push_back({.begin = backend_.mark(), .first_wait = waits_.size()});
 }
 
 void ComputeRegion::end_micro_batch() {
-  marks_.back().second = backend_.mark();
+  micro_batches_.back().end = backend_.mark();
+  micro_batches_.back().last_wait = waits_.size();
 }
 
 void ComputeRegion::close() {
   backend_.synchronize();
   lap();
-  times_.compute_s += seconds_between(opened_, Clock::now());
-  for (const auto& [from, to] : marks_) times_.micro_batches_s.push_back(backend_.seconds_between(from, to));
-  marks_.clear();
+  std::vector<double> waits_s;
+  for (const Span& wait : waits_) waits_s.push_back(seconds_of(wait));
+  const double waited_s = std::accumulate(waits_s.begin(), waits_s.end(), 0.0);
+  times_.waited_s += waited_s;
+  times_.compute_s += std::max(0.0, seconds_between(opened_, Clock::now()) - waited_s);
+  for (const Span& span : micro_batches_) {
+    double seconds = seconds_of(span);
+    for (std::size_t i = span.first_wait; i < span.last_wait; ++i) seconds -= waits_s[i];
+    times_.micro_batches_s.push_back(std::max(0.0, seconds));
+  }
+  micro_batches_.clear();
+  waits_.clear();
 }
 
 RegionTimes ComputeRegion::take() {

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "balance/slow.h"
@@ -17,9 +16,10 @@ namespace motley::train {
 
 // What the region was open for, in seconds.
 struct RegionTimes {
-  double compute_s = 0;  // from opening to closing, sleep included
+  double compute_s = 0;  // from opening to closing, sleep included, waits not
   double slept_s = 0;    // of that, asleep for --slow
-  // Of each micro-batch, by the device's own marks; sleep that fell into it included.
+  double waited_s = 0;   // between begin_wait() and end_wait()
+  // Of each micro-batch, by the device's own marks; sleep that fell into it included, waits not.
   std::vector<double> micro_batches_s;
 };
 
@@ -39,11 +39,17 @@ class ComputeRegion {
   // Sleeps off the slowness owed for the work since the last lap. Called wherever results become visible to
   // other ranks while the region is open: a gradient bucket must not leave a slow rank early.
   void lap();
+  // Around what waits for other ranks while the region is open, in the device's order of operations. The sleep that is
+  // owed comes before.
+  void begin_wait();
+  void end_wait();
+  // Whether sleep may be owed: lap() then waits for the device.
+  bool is_slow() const { return !slow_.empty(); }
   // Around each micro-batch, while the region is open.
   void begin_micro_batch();
   void end_micro_batch();
   // Those since open() do not count: they ran out of memory, and the share is run again.
-  void forget_micro_batches() { marks_.clear(); }
+  void forget_micro_batches() { micro_batches_.clear(); }
   // Waits for the device.
   void close();
 
@@ -60,7 +66,12 @@ class ComputeRegion {
   Clock::time_point opened_, lap_started_;
   double owed_s_ = 0;
   RegionTimes times_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> marks_;  // begin and end of micro-batches
+  struct Span {
+    std::int64_t begin = 0, end = 0;            // marks
+    std::size_t first_wait = 0, last_wait = 0;  // of a micro-batch: the waits in it
+  };
+  double seconds_of(const Span& span) const { return backend_.seconds_between(span.begin, span.end); }
+  std::vector<Span> micro_batches_, waits_;
 };
 
 }  // namespace motley::train

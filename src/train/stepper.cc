@@ -11,7 +11,7 @@ namespace motley::train {
 
 Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
                  Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
-                 std::unique_ptr<comm::GradientReducer> reducer)
+                 std::unique_ptr<comm::GradientReducer> reducer, std::unique_ptr<comm::SmallSum> statistics)
     : options_(options),
       world_(world),
       backend_(backend),
@@ -22,10 +22,13 @@ Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, B
       policy_(balance::parse_policy(options.batch.policy)),
       region_(backend, options.slow, world, options.seed),
       reducer_(std::move(reducer)),
+      whole_shares_(normalizes_global_batches(options, task)),
       update_(backend, task.sums(), task.parameters(), optimizer, options.optimizer.clip_norm) {
   const auto sums = static_cast<std::size_t>(task.sums());
   host_sums_.resize(sums);
   local_sums_.assign(sums, 0.0);
+  if (statistics) statistics_ = std::make_unique<BatchStatistics>(std::move(statistics), region_);
+  if (!whole_shares_) own_statistics_ = Buffer(backend, task.parameters().statistics().bytes());
   const bool has_gpu = backend.device().kind == "cuda";
   double kinds[] = {has_gpu ? 1.0 : 0.0, has_gpu ? 0.0 : 1.0};
   world.all_reduce_max(kinds, "the kinds of devices");
@@ -85,6 +88,9 @@ float Stepper::gradient_weight(const StepPlan& plan) const {
 // A rank that runs out of memory does its share again in smaller micro-batches. That is possible as long as
 // no gradient is on its way to the others, so they are held back until a size has proved itself.
 void Stepper::run_share(const StepPlan& plan) {
+  const View statistics = task_.parameters().statistics(),
+             before = own_statistics_.view(DType::f32, statistics.shape);
+  if (has_own_statistics()) copy_statistics(statistics, before);
   for (;;) {
     try {
       run_micro_batches(plan, micro_batches_.prepare(plan.n));
@@ -93,39 +99,97 @@ void Stepper::run_share(const StepPlan& plan) {
       if (released_) throw;
       region_.forget_micro_batches();
       micro_batches_.halve(why);
+      if (has_own_statistics())
+        copy_statistics(before, statistics);  // which the passes that were done have moved
     }
   }
   if (plan.n > 0) micro_batches_.mark_tried();
+  own_samples_ += static_cast<double>(plan.n);
+  uncombined_ = true;
 }
 
 void Stepper::run_micro_batches(const StepPlan& plan, const std::vector<std::int64_t>& sizes) {
-  const View gradients = task_.parameters().gradients();
   backend_.fill_zero(update_.sums());
-  if (sizes.empty()) backend_.fill_zero(gradients);
+  if (sizes.empty()) backend_.fill_zero(task_.parameters().gradients());
   std::int64_t done = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const Pass pass{.backend = backend_,
-                    .training = true,
-                    .seed = options_.seed,
-                    .step = static_cast<std::uint32_t>(plan.step),
-                    .first_slot = static_cast<std::uint32_t>(plan.offset + done),
-                    .accumulate = i > 0,
-                    .gradient_weight = gradient_weight(plan)};
-    GradientsDone release;
-    if (i + 1 == sizes.size() && micro_batches_.tried() && !local()) {
-      release = [this](std::size_t elements) {
-        region_.lap();
-        released_ = true;
-        reducer_->ready_up_to(elements);
-      };
-    }
-    region_.begin_micro_batch();
-    task_.train(pass, Rows{*source_, *rows_, first_row_ + done, sizes[i]}, totals_of_step(), update_.sums(),
-                release);
-    region_.end_micro_batch();
+    const bool last = i + 1 == sizes.size();
+    run_micro_batch(plan, done, sizes[i], last && micro_batches_.tried() && !local() ? release() : nullptr);
     done += sizes[i];
-    region_.lap();
   }
+}
+
+// Sums of batch norm's statistics are part of the pass, on all ranks: it can be neither cut nor begun again. Nor need
+// gradients be held back, so that every rank has the same order of sums.
+void Stepper::run_whole_share(const StepPlan& plan) {
+  try {
+    micro_batches_.prepare_whole(plan.n);
+    backend_.fill_zero(update_.sums());
+    if (plan.n == 0) backend_.fill_zero(task_.parameters().gradients());
+    if (statistics_) statistics_->begin_step(plan.step);
+    run_micro_batch(plan, 0, plan.n, release());
+  } catch (const OutOfMemory& why) {
+    fail_whole_share(plan, why);
+  }
+  if (statistics_) statistics_->end_step();
+}
+
+void Stepper::fail_whole_share(const StepPlan& plan, const OutOfMemory& why) const {
+  fail(ExitCode::device,
+       "step {}: {}; its share are {} samples, which batch norm takes at once: expected a smaller "
+       "--global-batch, "
+       "--max-sentences below that, or --no-sync-bn, which normalises micro-batches by themselves",
+       plan.step, why.what(), plan.n);
+}
+
+GradientsDone Stepper::release() {
+  return [this](std::size_t elements) {
+    region_.lap();
+    released_ = true;
+    reducer_->ready_up_to(elements);
+  };
+}
+
+void Stepper::run_micro_batch(const StepPlan& plan, std::int64_t first, std::int64_t n,
+                              const GradientsDone& done) {
+  const Pass pass{.backend = backend_,
+                  .training = true,
+                  .seed = options_.seed,
+                  .step = static_cast<std::uint32_t>(plan.step),
+                  .first_slot = static_cast<std::uint32_t>(plan.offset + first),
+                  .accumulate = first > 0,
+                  .gradient_weight = gradient_weight(plan),
+                  .statistics = statistics_.get(),
+                  .batch = plan.batch};
+  if (n > 0) region_.begin_micro_batch();
+  task_.train(pass, Rows{*source_, *rows_, first_row_ + first, n}, totals_of_step(), update_.sums(), done);
+  if (n > 0) region_.end_micro_batch();
+  region_.lap();
+}
+
+void Stepper::copy_statistics(ConstView from, View to) {
+  const Shape one_pixel{1, 1, 1, to.elements()};
+  from.shape = to.shape = one_pixel;
+  backend_.copy_channels(from, 0, to, 0, one_pixel[3]);
+}
+
+double Stepper::combine_statistics() {
+  if (!has_own_statistics() || !uncombined_ || world_.size() == 1) return 0;
+  const View statistics = task_.parameters().statistics();
+  std::vector<float> values(static_cast<std::size_t>(statistics.elements()));
+  backend_.copy_to_host(values.data(), statistics.data, statistics.bytes());
+  std::vector<double> sums(values.begin(), values.end());
+  for (double& sum : sums) sum *= own_samples_;
+  sums.push_back(own_samples_);
+  const double started_s = now_s();
+  world_.all_reduce_sum(sums, "the running statistics of batch norm");
+  const double waited_s = now_s() - started_s;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(sums[i] / sums.back());
+  backend_.copy_to_device(statistics.data, values.data(), statistics.bytes());
+  backend_.synchronize();
+  own_samples_ = 0;
+  uncombined_ = false;
+  return waited_s;
 }
 
 StepOutcome Stepper::run(double lr) {
@@ -136,7 +200,7 @@ StepOutcome Stepper::run(double lr) {
   if (!local()) reducer_->begin(gradients);
   released_ = false;
   region_.open();
-  run_share(plan);
+  whole_shares_ ? run_whole_share(plan) : run_share(plan);
   region_.close();
   if (!local()) outcome.times.wait_s += reducer_->finish();
 
@@ -147,6 +211,7 @@ StepOutcome Stepper::run(double lr) {
   if (!local() || plan.n > 0) update(plan, lr, outcome);
   outcome.sums = host_sums_;
   outcome.times.region = region_.take();
+  outcome.times.wait_s += outcome.times.region.waited_s;
   outcome.times.region.compute_s += count_s_;
   if (local()) note_local_step(plan, outcome);
   ++next_step_;
@@ -179,6 +244,7 @@ void Stepper::update(const StepPlan& plan, double lr, StepOutcome& outcome) {
       if (outcome.finite && !outcome.skipped) update_.step(lr, plan.step - loss_scale_.skipped());
       break;
     } catch (const OutOfMemory& why) {
+      if (whole_shares_) fail_whole_share(plan, why);
       micro_batches_.halve(why);
     }
   }

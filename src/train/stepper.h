@@ -17,7 +17,10 @@
 #include "balance/balancer.h"
 #include "comm/communicator.h"
 #include "comm/gradient_reducer.h"
+#include "comm/small_sum.h"
 #include "kernels/backend.h"
+#include "kernels/buffer.h"
+#include "train/batch_statistics.h"
 #include "train/loss_scale.h"
 #include "train/micro_batches.h"
 #include "train/optimizer.h"
@@ -50,10 +53,10 @@ struct StepOutcome {
 class Stepper {
  public:
   // All but the communicator must be allocated and outlive this object. `reducer` sums arenas as long as the
-  // task's.
+  // task's, `statistics` those of batch norm where they are of global batches; null with one rank.
   Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
           Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
-          std::unique_ptr<comm::GradientReducer> reducer);
+          std::unique_ptr<comm::GradientReducer> reducer, std::unique_ptr<comm::SmallSum> statistics);
 
   bool local() const { return options_.batch.local_steps > 1; }
 
@@ -68,11 +71,21 @@ class Stepper {
   StepOutcome average();
   // Whether there were local steps since the last average; the same on every rank.
   bool apart() const { return apart_; }
+  // Running statistics of batch norm that each rank has of its own rows (--no-sync-bn): their mean over ranks, weighted by
+  // the samples that each has had since the last time, takes their place. Collective. Returns the seconds that it waited.
+  double combine_statistics();
 
  private:
   double count_totals();
   void run_share(const StepPlan& plan);
   void run_micro_batches(const StepPlan& plan, const std::vector<std::int64_t>& sizes);
+  void run_whole_share(const StepPlan& plan);
+  [[noreturn]] void fail_whole_share(const StepPlan& plan, const OutOfMemory& why) const;
+  // Samples [first, first + n) of the share.
+  void run_micro_batch(const StepPlan& plan, std::int64_t first, std::int64_t n, const GradientsDone& done);
+  GradientsDone release();
+  bool has_own_statistics() const { return own_statistics_.bytes() > 0; }
+  void copy_statistics(ConstView from, View to);
   std::span<const double> totals_of_step() const;
   float gradient_weight(const StepPlan& plan) const;
   void update(const StepPlan& plan, double lr, StepOutcome& outcome);
@@ -89,6 +102,14 @@ class Stepper {
   balance::PolicyKind policy_;
   ComputeRegion region_;
   std::unique_ptr<comm::GradientReducer> reducer_;
+
+  // Batch norm over global batches: shares are run whole. Over the rows at hand: what the running statistics were before
+  // the step, and what their mean over ranks is weighted by.
+  bool whole_shares_ = false;
+  std::unique_ptr<BatchStatistics> statistics_;
+  Buffer own_statistics_;
+  double own_samples_ = 0;
+  bool uncombined_ = false;
 
   Update update_;
   std::vector<double> host_sums_;

@@ -92,7 +92,7 @@ class Task {
   virtual void count(const Rows& /*rows*/, const Slots& /*slots*/, std::span<double> /*totals*/) {}
 
   // Forward and backward pass; adds to sums and sets (or, with pass.accumulate, adds to) the gradients,
-  // whose sum over the global batch is divided by divisor().
+  // whose sum over the global batch is divided by divisor(). Without rows it only takes part in pass.statistics.
   virtual void train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,
                      const GradientsDone& done) = 0;
   virtual void evaluate(const Pass& pass, const Rows& rows, View sums) = 0;

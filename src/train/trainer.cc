@@ -1,8 +1,11 @@
 #include "train/trainer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "checkpoint/directory.h"
 #include "comm/agree.h"
@@ -49,22 +52,13 @@ void Trainer::open_train_data() {
   train_data_ = std::move(*open_subset(*task_, data, data.train_subset, true, world_, {true, options_.seed}));
 }
 
-// Statistics of the rows at hand are not those of the global batch where a step is more than one micro-batch.
-void Trainer::require_whole_batches() const {
-  if (task_->parameters().all_statistics().empty()) return;
-  const std::int64_t batch = largest_global_batch(options_.batch, world_.size());
-  if (world_.size() == 1 && batch <= options_.batch.max_sentences) return;
-  throw AgreedError(
-      ExitCode::usage,
-      fmt::format("this network has batch norm, whose statistics are not summed over ranks and micro-batches: law 1 "
-                  "would not hold; expected one rank with a --max-sentences of at least the global batch, which is {}, "
-                  "or a network without batch norm, such as --arch lenet",
-                  batch));
+std::int64_t Trainer::largest_batch() const {
+  return std::min(largest_global_batch(options_.batch, world_.size()),
+                  static_cast<std::int64_t>(train_data_.source.rows));
 }
 
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
-  require_whole_batches();
   backend_ = make_backend({options_.device, options_.threads, options_.deterministic}, world_);
   devices_text_ = devices_text(*backend_, world_);
   memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
@@ -77,23 +71,28 @@ void Trainer::build() {
   check_precision(options_.model.precision, *backend_, world_);
   warn_of_slow_precision();
   if (options_.model.precision == "fp16") loss_scale_ = LossScale(options_.model.loss_scale);
-  const std::int64_t largest_share =
-      std::min({options_.batch.max_sentences, largest_global_batch(options_.batch, world_.size()),
-                static_cast<std::int64_t>(train_data_.source.rows)});
+  whole_shares_ = normalizes_global_batches(options_, *task_);
+  std::int64_t largest_share = largest_batch();
+  if (!whole_shares_ || options_.batch.max_sentences_given)
+    largest_share = std::min(largest_share, options_.batch.max_sentences);
   comm::agree(world_, "taking memory for the model", [&] {
     task_->allocate_parameters(*backend_, true);
     optimizer_ = make_optimizer(options_.optimizer, *backend_, task_->parameters());
   });
-  // Before the micro-batches, which take what memory is left.
+  // Sums first: the micro-batches take what memory is left.
   const std::size_t elements = task_->parameters().arena_elements();
-  auto reducer = make_reducer(world_, *backend_, elements,
-                              gradient_bucket_bytes(options_.bucket_cap_mb, elements), options_.allreduce_dtype);
+  auto reducer =
+      make_reducer(world_, *backend_, elements, gradient_bucket_bytes(options_.bucket_cap_mb, elements),
+                   options_.allreduce_dtype);
+  std::unique_ptr<comm::SmallSum> statistics;
+  if (whole_shares_) statistics = make_small_sum(world_, *backend_, most_statistics(task_->parameters()));
   comm::agree(world_, "taking memory for the model", [&] {
     micro_batches_ = std::make_unique<MicroBatches>(*backend_, *task_, largest_share, true);
+    if (whole_shares_ && micro_batches_->largest() < largest_share) try_share();
   });
   saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
   stepper_ = std::make_unique<Stepper>(options_, world_, *backend_, *task_, *optimizer_, *micro_batches_,
-                                       loss_scale_, std::move(reducer));
+                                       loss_scale_, std::move(reducer), std::move(statistics));
 }
 
 void Trainer::warn_of_slow_precision() const {
@@ -103,6 +102,31 @@ void Trainer::warn_of_slow_precision() const {
   if (world_.rank() != 0 || ranks[0] == 0) return;
   log::warn("--precision bf16 saves memory on {} of {} rank(s), but no time: they multiply float32 faster",
             ranks[0], world_.size());
+}
+
+// A share that is run whole cannot be run again in halves: where memory limits it, a pass of rows that are all zero finds
+// out what fits. Gradients, sums and running statistics are set before they are used.
+void Trainer::try_share() {
+  constexpr std::size_t left_for_other_things = 256 << 10;
+  const Buffer spare(*backend_, left_for_other_things);
+  const Buffer sums(*backend_, static_cast<std::size_t>(task_->sums()) * sizeof(double));
+  backend_->fill_zero(task_->parameters().stored());
+  micro_batches_->settle_whole([&](std::int64_t samples) {
+    io::Window rows;
+    for (const io::Field& field : train_data_.source.fields)
+      rows.fields.emplace_back(static_cast<std::size_t>(samples) * field.row_bytes());
+    NoStatistics statistics;
+    const Pass pass{.backend = *backend_,
+                    .training = true,
+                    .seed = options_.seed,
+                    .step = 1,
+                    .statistics = &statistics,
+                    .batch = NoStatistics::batch(samples)};
+    task_->train(pass, {train_data_.source, rows, 0, samples}, {},
+                 sums.view(DType::f64, Shape{task_->sums()}), {});
+    backend_->synchronize();
+  });
+  task_->reserve(*backend_, 1, true);  // more when a share needs it
 }
 
 void Trainer::start_or_continue() {
@@ -123,6 +147,7 @@ void Trainer::start_or_continue() {
   balance_ =
       std::make_unique<LoadBalance>(options_.batch, world_, planner_options_.global_batch, position_.epoch);
   saver_->keep(*balance_, loss_scale_);
+  if (whole_shares_) limit_shares();
   if (restored) {
     judge_->restore(restored->best);
     started_step_ = reported_step_ = position_.step;
@@ -135,6 +160,34 @@ void Trainer::start_or_continue() {
     task_->parameters().initialize(options_.seed);
     if (!options_.save.init_from.empty()) saver_->begin_from_source();
   }
+}
+
+// Where shares are run whole: no rank gets more than it holds.
+void Trainer::limit_shares() {
+  const double largest[] = {static_cast<double>(micro_batches_->largest())};
+  std::vector<std::int64_t> caps;
+  for (const double cap : world_.all_gather(largest, "how many samples each rank holds"))
+    caps.push_back(static_cast<std::int64_t>(cap));
+  const std::vector<double> weights = share_weights(options_.batch, world_.size());
+  const bool fixed = balance::parse_policy(options_.batch.policy) == balance::PolicyKind::fixed;
+  std::int64_t together = 0, least = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t r = 0; r < caps.size(); ++r) {
+    if (fixed && weights[r] == 0) continue;
+    together += caps[r];
+    least = std::min(least, caps[r]);
+  }
+  const std::int64_t batch = largest_batch();
+  if (together >= batch) return balance_->limit(caps, batch);
+  const bool as_told = options_.batch.max_sentences_given && least == options_.batch.max_sentences;
+  throw AgreedError(as_told ? ExitCode::usage : ExitCode::device,
+                    fmt::format("batch norm takes a rank's share of a global batch at once, and {} {} of its "
+                                "{} samples fit ({} by rank); "
+                                "expected {}a --global-batch of at most {}, or --no-sync-bn, which "
+                                "normalises micro-batches by themselves",
+                                as_told ? fmt::format("with --max-sentences {} only", least)
+                                        : "in the memory of the ranks only",
+                                together, batch, fmt::join(caps, ", "),
+                                as_told ? "a larger --max-sentences, " : "more memory or ranks, ", together));
 }
 
 void Trainer::open_outputs() {
@@ -169,10 +222,9 @@ void Trainer::open_outputs() {
     progress_ = std::make_unique<report::Progress>(report::parse_log_format(options_.report.log_format),
                                                    terminal, length);
   });
-  log::info(
-      "task {}: {} parameters, {} training samples, {}, global batch {}", task_->name(),
-      task_->parameters().count(), train_data_.source.rows, devices_text_,
-      planner_options_.global_batch(position_.epoch));
+  log::info("task {}: {} parameters, {} training samples, {}, global batch {}", task_->name(),
+            task_->parameters().count(), train_data_.source.rows, devices_text_,
+            planner_options_.global_batch(position_.epoch));
 }
 
 void Trainer::run() {
@@ -224,8 +276,8 @@ void Trainer::run_step(const StepPlan& plan, double read_s, double waited_s, boo
   StepOutcome outcome = stepper_->run(lr);
   grad_norm_ = outcome.grad_norm;
   if (outcome.skipped)
-    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}", plan.step,
-              loss_scale_.factor());
+    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}",
+              plan.step, loss_scale_.factor());
   if (!stepper_->local()) {
     if (!outcome.finite) fail_not_finite(plan.step, outcome);
     // The loss of an interval is that of its steps that have one.
@@ -248,6 +300,7 @@ void Trainer::run_step(const StepPlan& plan, double read_s, double waited_s, boo
   if (window_ends) {
     const double started_s = now_s();
     balance_->end_window();
+    if (whole_shares_ && !options_.memory_limit.empty()) limit_shares();
     meter_.add_wait(now_s() - started_s);
   }
 }
@@ -337,8 +390,14 @@ void Trainer::flush_interval() {
   interval_ = {};
 }
 
+// Where each rank has running statistics of its own: before they are used or saved.
+void Trainer::combine_statistics() {
+  meter_.add_wait(stepper_->combine_statistics());
+}
+
 void Trainer::validate() {
   if (!judge_->has_data() || validated_step_ == position_.step) return;
+  combine_statistics();
   validated_step_ = position_.step;
   const EvaluateOptions how{.global_batch = planner_options_.global_batch(position_.epoch),
                             .window = options_.batch.window,
@@ -356,6 +415,7 @@ void Trainer::validate() {
 
 void Trainer::save(bool epoch_end, bool interval) {
   if (options_.save.no_save) return;
+  combine_statistics();
   flush_interval();
   save_failure_ = saver_->save(position_, judge_->best(), planner_options_, epoch_end, interval);
   if (!save_failure_.empty()) return;
@@ -372,6 +432,7 @@ void Trainer::finish() {
     report(true, last, learning_rate(options_.schedule, last.step, last.epoch));
   }
   flush_interval();
+  if (trained) combine_statistics();
   if (trained && options_.data.validate_interval > 0) validate();
   const bool saved_here = saved_.step == position_.step;
   const bool unsaved =

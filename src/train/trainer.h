@@ -66,10 +66,12 @@ class Trainer {
 
  private:
   void open_train_data();
-  void require_whole_batches() const;
   void build();
   void warn_of_slow_precision() const;
+  std::int64_t largest_batch() const;  // of any step
+  void try_share();
   void start_or_continue();
+  void limit_shares();
   void open_outputs();
   // read_s and waited_s: what reading and planning of the window cost this rank before its first step.
   void run_window(const WindowPlan& window, double read_s, double waited_s);
@@ -86,6 +88,7 @@ class Trainer {
   void report(bool collect, const StepPlan& plan, double lr);
   void after_step(const StepPlan& plan, bool window_ends);
   void flush_interval();
+  void combine_statistics();
   void validate();
   void save(bool epoch_end, bool interval);
   void finish();
@@ -106,7 +109,7 @@ class Trainer {
   PlannerOptions planner_options_;
   Position position_;
   double grad_norm_ = 0;
-  std::string devices_text_;  // of all ranks
+  std::string devices_text_;    // of all ranks
   MemoryLimits memory_limits_;  // of this rank, by --memory-limit, and the one that holds now
   std::optional<std::size_t> memory_limit_;
 
@@ -117,8 +120,9 @@ class Trainer {
   std::unique_ptr<report::Progress> progress_;         // rank 0 only
   StepObserver observer_;
 
-  std::string save_failure_;  // why the newest checkpoint was not written, if it was not
-  bool crowded_ = false;      // some host has fewer processors than its ranks have threads
+  std::string save_failure_;   // why the newest checkpoint was not written, if it was not
+  bool whole_shares_ = false;  // batch norm over global batches: a share is one micro-batch
+  bool crowded_ = false;       // some host has fewer processors than its ranks have threads
   bool stop_ = false;
   double step_started_s_ = 0;
   std::int64_t started_step_ = 0, reported_step_ = 0;

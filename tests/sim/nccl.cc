@@ -199,6 +199,8 @@ void go_on(ncclComm& comm) {
 
 std::size_t size_of(ncclDataType_t type) {
   switch (type) {
+    case ncclFloat64:
+      return 8;
     case ncclFloat32:
       return 4;
     case ncclBfloat16:
@@ -221,7 +223,8 @@ void add(std::byte* to, const std::byte* from, std::size_t count, ToFloat to_flo
 }
 
 void add(ncclDataType_t type, std::byte* to, const std::byte* from, std::size_t count) {
-  const auto same = [](float x) { return x; };
+  const auto same = [](auto x) { return x; };
+  if (type == ncclFloat64) add<double>(to, from, count, same, same);
   if (type == ncclFloat32) add<float>(to, from, count, same, same);
   if (type == ncclBfloat16)
     add<__nv_bfloat16>(to, from, count, __bfloat162float, [](float x) { return __float2bfloat16_rn(x); });

@@ -71,7 +71,7 @@ void NcclCommunicator::check_health() {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
   if (result != ncclSuccess) fail_with(result, "ncclCommGetAsyncError");
-  if (state != ncclSuccess && state != ncclInProgress) fail_with(state, "the sum of gradients over GPUs");
+  if (state != ncclSuccess && state != ncclInProgress) fail_with(state, "a sum over GPUs");
 }
 
 // Holds the mutex's lock.

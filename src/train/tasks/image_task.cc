@@ -179,6 +179,8 @@ Metrics ImageTask::metrics(std::span<const double> sums) const {
 
 View ImageTask::load(Backend& backend, const Rows& rows) {
   const Shape shape = network_->body.input_shape().with_batch(rows.n);
+  const View input = staging_.input.view(DType::f32, shape);
+  if (rows.n == 0) return input;
   const auto row_bytes = static_cast<std::size_t>(shape.elements_from(1));
   const View pixels = staging_.pixels.view(DType::u8, shape);
   backend.copy_to_device(
@@ -190,7 +192,6 @@ View ImageTask::load(Backend& backend, const Rows& rows) {
                   rows.n, staging_.host_labels.data());
   backend.copy_to_device(staging_.labels.data(), staging_.host_labels.data(),
                          static_cast<std::size_t>(rows.n) * sizeof(std::int32_t));
-  const View input = staging_.input.view(DType::f32, shape);
   backend.normalize_images(pixels, mean_, deviation_, input);
   return input;
 }
@@ -200,8 +201,10 @@ void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double
   const View input = load(pass.backend, rows);
   const View logits = network_->body.forward(pass, input);
   const View dlogits = staging_.dlogits.view(DType::f32, logits.shape);
-  pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, dlogits,
-                           pass.gradient_weight);
+  if (rows.n > 0) {
+    pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, dlogits,
+                             pass.gradient_weight);
+  }
   network_->body.backward(pass, input, dlogits, done);
 }
 
@@ -223,14 +226,14 @@ ImageSpec image_spec(const std::string& task) {
   // As HetSeq normalises MNIST, the dynamic-partition experiments CIFAR-10, and most others CIFAR-100.
   if (task == "mnist") return {"mnist", "mnist", Shape{28, 28, 1}, 10, {0.1307}, {0.3081}};
   if (task == "cifar10") {
-    return {"cifar10", "lenet", Shape{32, 32, 3}, 10, {0.4914, 0.4822, 0.4465}, {0.247, 0.243, 0.261}};
+    return {"cifar10", "resnet18", Shape{32, 32, 3}, 10, {0.4914, 0.4822, 0.4465}, {0.247, 0.243, 0.261}};
   }
   if (task == "cifar100") {
-    return {"cifar100", "lenet", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
+    return {"cifar100", "resnet18", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
   }
   if (task != "images")
     fail(ExitCode::usage, "--task is \"{}\"; expected one of: mnist, cifar10, cifar100, images", task);
-  return {"images", "lenet", Shape{}, 0, {}, {}};
+  return {"images", "resnet18", Shape{}, 0, {}, {}};
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "io/synthetic_images.h"
 #include "support/gpus.h"
 #include "system/laws/bert_worlds.h"
 #include "system/laws/image_worlds.h"
@@ -87,8 +88,9 @@ class OnDevices : public Base {
     // By then the runs' parameters have parted by rounding, which relu and Adadelta amplify; a bucket that is not
     // summed, or summed twice, differs by far more.
     EXPECT_LT(last, std::max(1e-2, 2 * gradient_tolerance)) << what;
-    std::printf("%s: largest relative difference of a loss %.1e, of the first gradient %.1e, of the last %.1e\n",
-                what.c_str(), worst, first, last);
+    std::printf(
+        "%s: largest relative difference of a loss %.1e, of the first gradient %.1e, of the last %.1e\n",
+        what.c_str(), worst, first, last);
   }
 };
 
@@ -106,6 +108,67 @@ class GpuBertLaws : public OnDevices<BertWorlds> {
  protected:
   TrainOptions options(const std::string& run, std::int64_t steps) const { return bert_options(run, steps); }
 };
+
+// Batch norm over the global batch, with a network that has no ReLU to amplify rounding.
+class GpuBatchNormLaws : public OnDevices<Worlds> {
+ protected:
+  GpuBatchNormLaws() {
+    if (world_.rank() == 0)
+      io::write_synthetic_images({.samples = 48, .height = 16, .width = 16, .seed = 17}, path_ + "/train.h5");
+    world_.barrier("the data");
+  }
+  TrainOptions options(const std::string& run, std::int64_t steps) const {
+    TrainOptions result;
+    result.data.task = "images";
+    result.data.data = path_;
+    result.image.arch = "efficientnet_b0";
+    result.image.crop_padding = 2;
+    result.image.flip = true;
+    result.save.save_dir = path_ + "/" + run;
+    result.save.save_interval = 0;
+    result.batch.global_batch = 16;
+    result.batch.policy = "sync";
+    result.optimizer.name = "sgd";
+    result.schedule.lr = {5e-4};
+    result.max_update = steps;
+    result.report.log_format = "none";
+    result.threads = 1;
+    result.seed = 3;
+    return result;
+  }
+  void expect_same_statistics(const Trace& one, const Trace& other, const std::string& what) const {
+    if (world_.rank() != 0) return;
+    EXPECT_LT(relative_distance(other.statistics, one.statistics), 1e-5) << what;
+  }
+};
+
+TEST_F(GpuBatchNormLaws, law1_statistics_are_those_of_the_global_batch_on_gpus_and_cpus) {
+  constexpr std::int64_t steps = 1;  // of a network that simulated GPUs take long for
+  const Trace cpu = train_on("c", options("cpu", steps));
+  const auto compare = [&](const Devices& devices, const std::string& weights, const std::string& what) {
+    TrainOptions run = options("run" + devices, steps);
+    const Trace trace = train_on(devices, weights.empty() ? run : with_weights(run, weights));
+    expect_same(cpu, trace, 1e-4, 2e-5, what);
+    expect_same_statistics(cpu, trace, what);
+  };
+  compare("gggg", "", "4 GPUs");
+  compare("cggc", "1,3,0,2", "CPU, GPU, GPU, CPU with shares 1:3:0:2");
+  compare("gc", "0,1", "a GPU without samples and a CPU");
+}
+
+TEST_F(GpuBatchNormLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {
+  constexpr std::int64_t steps = 2, stop = 1;
+  const Devices devices = "gc";
+  const TrainOptions whole = with_weights(options("whole", steps), "3,1");
+  TrainOptions first = whole;
+  first.save.save_dir = path_ + "/parts";
+  first.max_update = stop;
+  TrainOptions second = first;
+  second.max_update = steps;
+  const Trace uninterrupted = train_on(devices, whole), before = train_on(devices, first),
+              after = train_on(devices, second);
+  if (takes_part(devices)) expect_continued(uninterrupted, before, after, steps, stop, devices);
+}
 
 TEST_F(GpuImageLaws, law1_gpus_cpus_and_both_together_give_the_same_losses) {
   constexpr std::int64_t steps = 8;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -25,7 +26,9 @@ struct Trace {
   // Of the last step. In the first one gradients are not summed beside the backward pass yet (train/stepper.cc).
   std::vector<float> last_gradient;
   double last_count = 0;
-  std::vector<float> parameters;                    // in the end, and statistics
+  std::vector<float> parameters;  // in the end, and statistics
+  // Running statistics of batch norm: after the last step, when ranks may have their own, and in the end.
+  std::vector<float> last_statistics, statistics;
   std::vector<std::int64_t> shares, micro_batches;  // of this rank, step by step
 };
 
@@ -83,8 +86,9 @@ class Worlds : public ::testing::Test {
     return values;
   }
 
-  // Trains on the first `ranks` ranks; the others wait and return an empty trace.
-  Trace train(int ranks, const TrainOptions& options) const {
+  // Trains on the first `ranks` ranks; the others wait and return an empty trace. `meddle` is called after each step.
+  using Meddle = std::function<void(const StepResult&, Trainer&)>;
+  Trace train(int ranks, const TrainOptions& options, const Meddle& meddle = {}) const {
     MPI_Comm part = MPI_COMM_NULL;
     MPI_Comm_split(MPI_COMM_WORLD, world_.rank() < ranks ? 0 : MPI_UNDEFINED, world_.rank(), &part);
     Trace trace;
@@ -92,12 +96,14 @@ class Worlds : public ::testing::Test {
       const comm::Communicator world(part, deadline_s);
       Trainer trainer(options, world);
       trainer.observe([&](const StepResult& result) {
+        if (meddle) meddle(result, trainer);
         trace.losses.push_back(result.loss);
         trace.shares.push_back(result.n);
         trace.micro_batches.push_back(static_cast<std::int64_t>(result.micro_batches));
         if (result.step == options.max_update) {
           trace.last_gradient = on_host(trainer.backend(), result.gradients);
           trace.last_count = result.count;
+          trace.last_statistics = on_host(trainer.backend(), trainer.parameters().statistics());
         }
         if (!trace.first_gradient.empty()) return;
         trace.first_gradient = on_host(trainer.backend(), result.gradients);
@@ -105,6 +111,7 @@ class Worlds : public ::testing::Test {
       });
       trainer.run();
       trace.parameters = on_host(trainer.backend(), trainer.parameters().stored());
+      trace.statistics = on_host(trainer.backend(), trainer.parameters().statistics());
       MPI_Comm_free(&part);
     }
     world_.barrier("the other ranks");

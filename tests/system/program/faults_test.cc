@@ -65,7 +65,8 @@ class Faults : public ::testing::Test {
 
   // Waits until every rank of this start runs and metrics.jsonl has more than `count` lines. False when that
   // does not come about, also when the run is over before: what is to be killed must be alive.
-  bool wait_for_more_lines_than(const test::BackgroundJob& job, const std::string& run, std::size_t count) const {
+  bool wait_for_more_lines_than(const test::BackgroundJob& job, const std::string& run,
+                                std::size_t count) const {
     return test::wait_until([&] { return job.all_run(ranks) && metric_lines(run) > count; });
   }
 
@@ -126,6 +127,30 @@ TEST_F(Faults, law5_a_rank_that_stops_ends_the_run_within_the_deadline) {
   char host[256] = {};
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
   EXPECT_NE(log.find(std::string("(host ") + host + ")"), std::string::npos) << log;
+}
+
+// Batch norm's sums are in the middle of a pass, dozens of them in each step.
+TEST_F(Faults, law5_a_rank_that_stops_in_a_run_with_batch_norm_ends_it_within_the_deadline) {
+  const std::string set = (directory.path() / "synth" / "train.h5").string();
+  fs::create_directory(directory.path() / "synth");
+  ASSERT_EQ(test::run_motley(
+                1, {"data", "synth", "--samples", "60", "--height", "16", "--width", "16", "--out", set})
+                .job.exit_code,
+            0);
+  std::vector<std::string> words = arguments("norm", "100000", "3");
+  words[2] = (directory.path() / "synth").string();
+  words.insert(words.end(), {"--task", "images", "--arch", "shufflenetv2_0.5", "--lr", "0.001"});
+  const auto job = start(words);
+  ASSERT_TRUE(wait_for_more_lines_than(*job, "norm", 4)) << job->log();
+  ASSERT_EQ(::kill(job->rank(2), SIGSTOP), 0);
+  const int code = job->exit_code(30);
+  ::kill(job->rank(2), SIGKILL);
+  EXPECT_EQ(code, 5);
+  const std::string log = job->log();
+  const std::regex sentence(
+      R"(motley: (\[rank [01]\] )?error: rank [01] \(host [^ ()]+\) waited 3 s for )"
+      "(sum [0-9]+ of batch norm's statistics in step [0-9]+|gradient bucket|the [a-z])");
+  EXPECT_TRUE(std::regex_search(log, sentence)) << log;
 }
 
 }  // namespace

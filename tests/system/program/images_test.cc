@@ -70,10 +70,10 @@ TEST_F(Images, made_up_classes_are_learned_by_unequal_ranks_and_judged_by_what_t
                               "--classes", "8", "--seed", "2"})
                 .job.exit_code,
             0);
-  const test::MpiRun run =
-      train(3, "images",
-            {"--valid-subset", "test", "--max-epoch", "6", "--global-batch", "32", "--lr", "0.02", "--policy",
-             "static", "--weights", "1,2,5", "--crop-padding", "2", "--log-interval", "50"});
+  const test::MpiRun run = train(
+      3, "images",
+      {"--arch", "lenet", "--valid-subset", "test", "--max-epoch", "6", "--global-batch", "32", "--lr",
+       "0.02", "--policy", "static", "--weights", "1,2,5", "--crop-padding", "2", "--log-interval", "50"});
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   EXPECT_NE(run.job.err.find("8 classes"), std::string::npos) << run.job.err;
   const std::vector<Json> lines = test::metrics_of(saved);
@@ -121,7 +121,8 @@ TEST_F(Images, cifar_is_converted_and_trained_on_by_its_recipe) {
     ASSERT_EQ(made.job.exit_code, 0) << made.job.err;
   }
   const test::MpiRun run =
-      train(2, "cifar10", {"--valid-subset", "test", "--max-epoch", "2", "--max-sentences", "32"});
+      train(2, "cifar10",
+            {"--arch", "lenet", "--valid-subset", "test", "--max-epoch", "2", "--max-sentences", "32"});
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   EXPECT_NE(run.job.err.find("300 training samples"), std::string::npos) << run.job.err;
   EXPECT_NE(run.job.err.find("global batch 256"), std::string::npos) << run.job.err;
@@ -176,7 +177,7 @@ TEST_F(Images, what_is_wrong_with_image_sets_and_networks_gets_a_sentence) {
   expect_failure(run("images", {"--crop-padding", "32"}), 2, {"--crop-padding is 32", "32 x 32"});
   expect_failure(run("bert", {"--flip"}), 2, {"--flip is for images"});
   ASSERT_EQ(synth("train.h5", {"--samples", "40", "--height", "15"}).job.exit_code, 0);
-  expect_failure(run("images", {}), 3, {"train.h5", "15 x 32", "lenet", "16 x 16"});
+  expect_failure(run("images", {"--arch", "lenet"}), 3, {"train.h5", "15 x 32", "lenet", "16 x 16"});
   // Validation images that are others than those of training.
   ASSERT_EQ(synth("train.h5", {"--samples", "40"}).job.exit_code, 0);
   ASSERT_EQ(synth("test.h5", {"--samples", "40", "--channels", "1"}).job.exit_code, 0);
@@ -184,16 +185,73 @@ TEST_F(Images, what_is_wrong_with_image_sets_and_networks_gets_a_sentence) {
   EXPECT_FALSE(fs::exists(saved));
 }
 
-TEST_F(Images, networks_with_batch_norm_are_refused_where_a_step_is_not_one_micro_batch) {
+TEST_F(Images, a_share_that_batch_norm_needs_at_once_and_that_does_not_fit_gets_a_sentence) {
   ASSERT_EQ(synth("train.h5", {"--samples", "24"}).job.exit_code, 0);
-  const auto run = [&](int ranks, const char* max_sentences) {
-    return train(ranks, "images",
-                 {"--arch", "shufflenetv2_0.5", "--global-batch", "12", "--max-update", "1", "--max-sentences", max_sentences});
+  const auto run = [&](const Words& more) {
+    Words words = {"--arch", "shufflenetv2_0.5", "--global-batch", "12", "--max-update", "3"};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(2, "images", words);
   };
-  for (const test::MpiRun& refused : {run(2, "64"), run(1, "8")})
-    expect_failure(refused, 2, {"batch norm", "law 1", "--max-sentences of at least the global batch, which is 12"});
-  const test::MpiRun whole = run(1, "12");
-  EXPECT_EQ(whole.job.exit_code, 0) << whole.job.err;
+  expect_failure(run({"--max-sentences", "5"}), 2,
+                 {"--max-sentences 5 only 10 of its 12 samples fit", "5, 5 by rank",
+                  "--global-batch of at most 10", "--no-sync-bn"});
+  expect_failure(run({"--memory-limit", "0:8M,1:8M"}), 6,
+                 {"in the memory of the ranks only", "of its 12 samples fit", "--global-batch of at most",
+                  "--no-sync-bn"});
+  EXPECT_FALSE(fs::exists(saved));
+  // In mid-run, where the sums of other ranks are under way.
+  const test::MpiRun late = run({"--memory-limit", "1:6M@2"});
+  EXPECT_EQ(late.job.exit_code, 6) << late.job.err;
+  EXPECT_NE(late.job.err.find("out of memory"), std::string::npos) << late.job.err;
+  fs::remove_all(saved);
+  const test::MpiRun apart = run({"--max-sentences", "5", "--no-sync-bn"});
+  EXPECT_EQ(apart.job.exit_code, 0) << apart.job.err;
+  const std::string config = read_file(saved / "config.ini", ExitCode::input);
+  EXPECT_NE(config.find("\nsync-bn = false\n"), std::string::npos) << config;
+}
+
+TEST_F(Images, the_network_is_resnet18_unless_told) {
+  ASSERT_EQ(synth("train.h5", {"--samples", "12", "--height", "16", "--width", "16"}).job.exit_code, 0);
+  const test::MpiRun run = train(2, "images", {"--global-batch", "6", "--max-update", "1"});
+  ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
+  const Json config = Json::parse(read_file(saved / "latest" / "config.json", ExitCode::input));
+  EXPECT_EQ(config["arch"], "resnet18");
+}
+
+TEST_F(Images, probe_measures_networks_with_batch_norm_down_to_a_single_sample) {
+  ASSERT_EQ(synth("train.h5", {"--samples", "12", "--height", "16", "--width", "16"}).job.exit_code, 0);
+  const std::string cluster = (directory.path() / "cluster.json").string();
+  const test::MpiRun probe =
+      test::run_motley(2, {"probe", "--task", "images", "--arch", "efficientnet_b0", "--data", data.string(),
+                           "--max-sentences", "4", "--seconds", "0.1", "--out", cluster});
+  ASSERT_EQ(probe.job.exit_code, 0) << probe.job.err;
+  const Json found = Json::parse(read_file(cluster, ExitCode::input));
+  ASSERT_EQ(found["ranks"].size(), 2U);
+  for (const Json& rank : found["ranks"]) {
+    ASSERT_EQ(rank["measured"]["micro_batches"].size(), 3U);
+    EXPECT_EQ(rank["measured"]["micro_batches"][0]["n"], 1) << "whose last images are a single pixel";
+    EXPECT_GT(rank["measured"]["micro_batches"][0]["seconds"].get<double>(), 0);
+  }
+}
+
+TEST_F(Images, what_cannot_be_normalised_over_a_batch_gets_a_sentence) {
+  ASSERT_EQ(synth("train.h5", {"--samples", "9", "--height", "16", "--width", "16"}).job.exit_code, 0);
+  const auto run = [&](const Words& more) {
+    Words words = {"--arch", "efficientnet_b0", "--global-batch", "4", "--max-epoch", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(2, "images", words);
+  };
+  expect_failure(run({"--sync-bn", "--local-steps", "2"}), 2,
+                 {"--sync-bn and --local-steps 2 contradict each other"});
+  expect_failure(run({"--sync-bn", "--policy", "edp"}), 2,
+                 {"--sync-bn and --policy edp contradict each other"});
+  // The last batch has a single sample, and the last images a single pixel.
+  const test::MpiRun one = run({});
+  EXPECT_EQ(one.job.exit_code, 2) << one.job.err;
+  EXPECT_NE(one.job.err.find(
+                "batch norm needs more than one value per channel; the batch of step 3 has one sample"),
+            std::string::npos)
+      << one.job.err;
 }
 
 TEST_F(Images, a_run_that_continues_keeps_its_network_and_its_normalisation) {
@@ -235,7 +293,8 @@ TEST_F(Images, a_set_that_another_program_made_is_described_by_what_is_in_it) {
   put("images", 4, H5T_NATIVE_UINT8, pixels.data());
   put("labels", 1, H5T_NATIVE_INT64, labels.data());
   H5Fclose(made);
-  const test::MpiRun run = train(2, "images", {"--max-update", "1", "--global-batch", "10"});
+  const test::MpiRun run =
+      train(2, "images", {"--arch", "lenet", "--max-update", "1", "--global-batch", "10"});
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   const Json config = Json::parse(read_file(saved / "latest" / "config.json", ExitCode::input));
   EXPECT_EQ(config["classes"], 7);

@@ -387,5 +387,34 @@ TEST(ParsePolicy, names_are_those_of_the_command_line) {
   }
 }
 
+TEST(Balancer, no_share_is_above_its_cap_whatever_the_policy) {
+  for (const char* name : {"sync", "static", "auto", "dp", "edp"}) {
+    BalancerOptions options;
+    options.policy = parse_policy(name);
+    options.ranks = 3;
+    options.batch = 60;
+    options.weights =
+        options.policy == PolicyKind::sync ? std::vector<double>{} : std::vector<double>{1, 2, 3};
+    Balancer balancer(options);
+    const std::vector<std::int64_t> caps = {30, 12, 40};
+    balancer.limit(caps);
+    for (int window = 0; window < 12; ++window) {
+      balancer.plan(window + 1, 60);
+      std::vector<RankTimes> times(3);
+      for (std::int64_t i = 0; i < 8; ++i) {
+        const std::vector<std::int64_t> shares = balancer.shares(i == 7 ? 31 : 60, i);
+        ASSERT_EQ(std::accumulate(shares.begin(), shares.end(), std::int64_t{0}), i == 7 ? 31 : 60);
+        for (std::size_t r = 0; r < 3; ++r) {
+          ASSERT_LE(shares[r], caps[r]) << name << ", window " << window;
+          // The rank with the smallest cap is the fastest.
+          times[r].push_back({shares[r], (r == 1 ? 0.001 : 0.004) * static_cast<double>(shares[r]) + 0.01});
+        }
+      }
+      balancer.observe(times);
+    }
+    EXPECT_EQ(balancer.shares(60)[1], 12) << name;
+  }
+}
+
 }  // namespace
 }  // namespace motley::balance

@@ -165,5 +165,56 @@ TEST(ParseWeights, says_what_is_wrong) {
   }
 }
 
+// Caps that bind nowhere change nothing; otherwise every share that is not full is what a division of the rest among the
+// ranks that are not full gives it.
+TEST(CappedShares, are_proportional_among_the_ranks_that_are_not_full) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<double> weights(1 + random() % 7);
+    Shares caps;
+    for (double& weight : weights) {
+      weight = static_cast<double>(random() % 6);
+      caps.push_back(static_cast<std::int64_t>(random() % 40));
+    }
+    const std::int64_t room = sum_of(caps);
+    const auto batch = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(room + 1));
+    const Shares shares = capped_shares(batch, weights, caps);
+    ASSERT_EQ(sum_of(shares), batch);
+    std::vector<double> open(weights.size(), 0.0);
+    Shares expected(weights.size(), 0);
+    std::int64_t rest = batch, weighted_room = 0;
+    for (std::size_t r = 0; r < caps.size(); ++r) {
+      ASSERT_GE(shares[r], 0);
+      ASSERT_LE(shares[r], caps[r]);
+      if (weights[r] > 0) weighted_room += caps[r];
+      if (shares[r] < caps[r]) {
+        open[r] = weights[r];
+      } else {
+        expected[r] = caps[r];
+        rest -= caps[r];
+      }
+    }
+    if (batch > weighted_room) continue;  // ranks of weight zero help out
+    for (std::size_t r = 0; r < caps.size(); ++r) {
+      ASSERT_TRUE(weights[r] > 0 || shares[r] == 0);
+    }
+    if (std::all_of(open.begin(), open.end(), [](double weight) { return weight == 0; })) continue;
+    const Shares others = proportional_shares(rest, open);
+    for (std::size_t r = 0; r < caps.size(); ++r)
+      ASSERT_NEAR(shares[r], expected[r] + others[r], 1) << "round " << round;
+  }
+}
+
+TEST(CappedShares, without_room_get_a_sentence) {
+  const std::vector<double> weights = {1, 0, 2};
+  EXPECT_EQ(capped_shares(9, weights, Shares{2, 4, 3}), (Shares{2, 4, 3}));
+  EXPECT_EQ(capped_shares(12, weights, Shares{100, 100, 100}), (Shares{4, 0, 8}));
+  EXPECT_EQ(capped_shares(12, weights, Shares{100, 100, 5}), (Shares{7, 0, 5}));
+  EXPECT_EQ(test::usage_sentence([&] {
+              capped_shares(10, weights, Shares{2, 4, 3});
+            }),
+            "the ranks may have 9 samples at most; the batch has 10");
+}
+
 }  // namespace
 }  // namespace motley::balance

@@ -88,6 +88,11 @@ TEST(OptionSet, a_switch_may_be_turned_off_and_takes_no_word_behind_it) {
   Fixture before;
   before.set.parse({"--no-save", "a.h5"});
   EXPECT_TRUE(before.fields.flag);
+  Fixture negated;
+  negated.fields.flag = true;
+  negated.set.parse({"--no-no-save"});
+  EXPECT_FALSE(negated.fields.flag);
+  EXPECT_TRUE(negated.set.given("no-save"));
 }
 
 TEST(OptionSet, an_option_may_have_another_name) {

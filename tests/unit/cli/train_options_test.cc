@@ -116,6 +116,8 @@ TEST(ReadTrainOptions, what_was_used_is_read_back_and_what_played_no_part_is_lef
       {"--global-batch", "50", "--valid-subset", "test"},
       {"--optimizer", "sgd", "--nesterov"},
       {"--task", "cifar10", "--arch", "lenet"},
+      {"--task", "cifar10", "--no-sync-bn", "--max-sentences", "16"},
+      {"--task", "cifar10", "--policy", "edp"},
       {"--task", "images", "--optimizer", "adamw", "--lr-scheduler", "step", "--lr-milestones", "2,3",
        "--mean", "0.5,0.4", "--deviation", "0.2,0.2"},
       {"--task", "cifar100", "--nesterov=no", "--lr-unit", "update", "--total-num-update", "90"},
@@ -141,6 +143,32 @@ TEST(ReadTrainOptions, what_was_used_is_read_back_and_what_played_no_part_is_lef
   }
   EXPECT_EQ(used(mnist, "adadelta-rho"), "0.9");
   EXPECT_EQ(used(read({"--task", "bert"}), "masked-lm-prob"), "");
+}
+
+TEST(ReadTrainOptions, batch_norm_is_over_the_global_batch_where_ranks_step_together) {
+  const Words cifar = {"--task", "cifar10"};
+  const auto with = [&](const Words& more) {
+    Words words = cifar;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  EXPECT_TRUE(read(cifar).image.sync_bn);
+  EXPECT_EQ(used(read(cifar), "sync-bn"), "true");
+  EXPECT_FALSE(read(with({"--no-sync-bn"})).image.sync_bn);
+  EXPECT_FALSE(read(with({"--sync-bn=no"})).image.sync_bn);
+  for (const Words& apart :
+       {Words{"--policy", "dp"}, Words{"--policy", "edp"}, Words{"--local-steps", "4"}}) {
+    EXPECT_FALSE(read(with(apart)).image.sync_bn) << apart[1];
+    EXPECT_EQ(used(read(with(apart)), "sync-bn"), "") << apart[1];
+    Words both = with(apart);
+    both.emplace_back("--no-sync-bn");
+    EXPECT_EQ(sentence(both), "accepted") << apart[1];
+    both.back() = "--sync-bn";
+    EXPECT_NE(sentence(both).find("contradict each other"), std::string::npos) << sentence(both);
+  }
+  EXPECT_EQ(sentence({"--task", "bert", "--sync-bn"}), "--sync-bn is for images; this is task bert");
+  EXPECT_EQ(used(read(cifar), "max-sentences"), "") << "it limits a share only when it is given";
+  EXPECT_EQ(used(read(with({"--max-sentences", "64"})), "max-sentences"), "64");
 }
 
 TEST(ReadTrainOptions, the_commands_of_hetseq_are_understood) {

@@ -11,6 +11,7 @@
 #include "comm/agree.h"
 #include "comm/communicator.h"
 #include "comm/host_reducer.h"
+#include "comm/host_sum.h"
 #include "comm/mpi.h"
 
 namespace motley::comm {
@@ -47,6 +48,15 @@ void reduce_without_the_last_rank(const Communicator& world) {
   reducer.finish();
 }
 
+void add_up_without_the_last_rank(const Communicator& world) {
+  HostSum sum(world);
+  std::vector<double> values(64, 1.0);
+  for (int i = 1; i <= 3; ++i) {
+    if (i == 3 && world.rank() == world.size() - 1) never_arrive();
+    sum.add_up(view_of(values), fmt::format("sum {} of batch norm's statistics in step 12", i).c_str());
+  }
+}
+
 void fail_in_the_middle_of_a_step(const Communicator& world) {
   std::vector<float> gradients(1 << 20, 1.0F);
   HostReducer reducer(world, gradients.size(), 1 << 20);
@@ -62,6 +72,7 @@ void play_case(const std::string& play) {
   const Communicator world(MPI_COMM_WORLD, play == "agreed" ? generous_s : timeout_s);
   start.barrier("the beginning of the play");
   if (play == "reducer") return reduce_without_the_last_rank(world);
+  if (play == "small-sum") return add_up_without_the_last_rank(world);
   if (play == "reducer-abandoned") return fail_in_the_middle_of_a_step(world);
   if (play == "agreed") {
     agree(world, "reading the checkpoint", [&] {

@@ -1,4 +1,4 @@
-// Sums of gradients over simulated GPUs, and over GPUs and CPUs together. Runs under mpirun.
+// Sums of gradients and of statistics over simulated GPUs, and over GPUs and CPUs together. Runs under mpirun.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,7 +83,8 @@ TEST_P(NcclReducerTest, sums_every_bucket_of_every_step) {
       // Each addition rounds by at most half a unit in the last place of what is summed up to there.
       const double rounding = (narrow ? 0x1p-8 : 0x1p-23) * world.size();
       for (std::size_t i = 0; i < elements; ++i)
-        ASSERT_NEAR(sums[i], expected[i], rounding * size[i] + 1e-30) << "element " << i << " of " << elements;
+        ASSERT_NEAR(sums[i], expected[i], rounding * size[i] + 1e-30)
+            << "element " << i << " of " << elements;
       const std::string bytes(reinterpret_cast<const char*>(sums.data()), 4 * elements);
       EXPECT_EQ(world.broadcast(bytes, 0, "a test"), bytes) << "the same bits on every rank";
     }
@@ -104,6 +105,33 @@ TEST_P(NcclReducerTest, what_follows_on_the_device_sees_the_sums) {
     double value = 0;
     backend->copy_to_host(&value, norm.data(), sizeof(value));
     EXPECT_EQ(value, static_cast<double>(elements) * world.size() * world.size());
+  }
+}
+
+// Each sum is needed by what follows on the device, which puts another into it.
+TEST_P(NcclReducerTest, small_sums_are_seen_by_what_follows_on_the_device) {
+  constexpr std::int64_t most = 2048;
+  const auto sum = make_small_sum(world, *backend, most);
+  ASSERT_EQ(sum == nullptr, world.size() == 1);
+  if (world.size() == 1) return;
+  const Buffer memory(*backend, most * sizeof(double));
+  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{64}, most}) {
+    const View values = memory.view(DType::f64, Shape{count});
+    std::vector<double> mine(static_cast<std::size_t>(count)), sums(mine.size());
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      mine[i] = 1.0 / (1.0 + static_cast<double>(i)) + world.rank() * 1e-12;
+    backend->copy_to_device(values.data, mine.data(), values.bytes());
+    for (int again = 0; again < 3; ++again) sum->add_up(values, "a test");
+    sum->wait("a test");
+    backend->copy_to_host(sums.data(), values.data, values.bytes());
+    const double ranks = world.size();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      // More than float32 could hold.
+      const double once = ranks / (1.0 + static_cast<double>(i)) + 1e-12 * ranks * (ranks - 1) / 2;
+      ASSERT_NEAR(sums[i], once * ranks * ranks, 1e-14 * sums[i]) << "value " << i << " of " << count;
+    }
+    const std::string bytes(reinterpret_cast<const char*>(sums.data()), sums.size() * sizeof(double));
+    EXPECT_EQ(world.broadcast(bytes, 0, "a test"), bytes) << "the same bits on every rank";
   }
 }
 

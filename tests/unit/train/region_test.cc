@@ -102,6 +102,36 @@ TEST_F(ComputeRegionTest, slowness_holds_in_its_steps_alone) {
   EXPECT_GE(slept_s[3] + slept_s[4], 0.040 - 0.001);
 }
 
+// The sums of batch norm's statistics in the middle of a pass.
+TEST_F(ComputeRegionTest, waits_for_other_ranks_are_no_work) {
+  for (const char* slow : {"1x", "2x"}) {
+    ComputeRegion region = region_of(slow);
+    region.begin_step(1, 8);
+    const auto start = Clock::now();
+    region.open();
+    region.begin_micro_batch();
+    for (int i = 0; i < 2; ++i) {
+      work(0.01);
+      region.begin_wait();
+      work(0.03);
+      region.end_wait();
+    }
+    region.end_micro_batch();
+    region.close();
+    const double all_s = seconds_since(start);
+    const RegionTimes times = region.take();
+    EXPECT_GE(times.waited_s, 2 * 0.03) << slow;
+    EXPECT_GE(times.compute_s, (slow[0] - '0') * 2 * 0.01 - 0.001) << slow;
+    EXPECT_LE(times.compute_s, all_s - times.waited_s) << slow;
+    ASSERT_EQ(times.micro_batches_s.size(), 1u);
+    EXPECT_LE(times.micro_batches_s[0], times.compute_s) << slow;
+    EXPECT_GE(times.micro_batches_s[0], 2 * 0.01) << slow;
+    // Work on either side is slowed down, waits are not.
+    EXPECT_LE(times.slept_s, all_s - times.waited_s - 2 * 0.01) << slow;
+    EXPECT_EQ(region.take().waited_s, 0.0) << slow;
+  }
+}
+
 TEST_F(ComputeRegionTest, times_each_micro_batch) {
   ComputeRegion region = region_of("1x");
   region.open();

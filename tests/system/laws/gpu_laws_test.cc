@@ -109,12 +109,13 @@ class GpuBertLaws : public OnDevices<BertWorlds> {
   TrainOptions options(const std::string& run, std::int64_t steps) const { return bert_options(run, steps); }
 };
 
-// Batch norm over the global batch, with a network that has no ReLU to amplify rounding.
+// Batch norm over the global batch, with a network that has no ReLU to amplify rounding. On images of 16 x 16 two
+// instruction sets of one CPU give gradients that differ by 1.3e-5: 16 samples have one pixel each in the last layers.
 class GpuBatchNormLaws : public OnDevices<Worlds> {
  protected:
   GpuBatchNormLaws() {
     if (world_.rank() == 0)
-      io::write_synthetic_images({.samples = 48, .height = 16, .width = 16, .seed = 17}, path_ + "/train.h5");
+      io::write_synthetic_images({.samples = 48, .seed = 17}, path_ + "/train.h5");
     world_.barrier("the data");
   }
   TrainOptions options(const std::string& run, std::int64_t steps) const {
@@ -134,6 +135,7 @@ class GpuBatchNormLaws : public OnDevices<Worlds> {
     result.report.log_format = "none";
     result.threads = 1;
     result.seed = 3;
+    result.deterministic = true;  // other convolutions of the simulated device sum one by one in float32
     return result;
   }
   void expect_same_statistics(const Trace& one, const Trace& other, const std::string& what) const {
@@ -148,7 +150,7 @@ TEST_F(GpuBatchNormLaws, law1_statistics_are_those_of_the_global_batch_on_gpus_a
   const auto compare = [&](const Devices& devices, const std::string& weights, const std::string& what) {
     TrainOptions run = options("run" + devices, steps);
     const Trace trace = train_on(devices, weights.empty() ? run : with_weights(run, weights));
-    expect_same(cpu, trace, 1e-4, 2e-5, what);
+    expect_same(cpu, trace, 1e-4, 1e-5, what);
     expect_same_statistics(cpu, trace, what);
   };
   compare("gggg", "", "4 GPUs");

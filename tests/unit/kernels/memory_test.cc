@@ -190,6 +190,8 @@ TEST_P(GradientScaleTest, divides_by_the_count_and_clips_the_norm_of_the_mean) {
   const auto clipped = scale_and_norm(400 * 400, 100, 1);
   EXPECT_NEAR(clipped[0], 0.01 / (4 + 1e-6), 1e-9);
   EXPECT_EQ(clipped[1], 4.0f);
+  // 1e-6 is added to the norm as torch.nn.utils.clip_grad_norm_ does, which small norms show: 1 / (3 + 1).
+  EXPECT_NEAR(scale_and_norm(9e-12, 1, 1e-6f)[0], 0.25, 1e-6);
 }
 
 TEST_P(GradientScaleTest, a_norm_that_is_not_a_number_stays_visible) {

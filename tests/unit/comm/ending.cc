@@ -1,5 +1,7 @@
 // Runs that end badly: `ending CASE`. The last rank does not come to where the others wait;
 // tests/unit/comm/CMakeLists.txt says which sentence and exit code must come out of it.
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -13,6 +15,14 @@
 #include "comm/host_reducer.h"
 #include "comm/host_sum.h"
 #include "comm/mpi.h"
+
+// In the case abort-hangs mpirun never hears of it.
+bool abort_hangs = false;
+
+extern "C" int MPI_Abort(MPI_Comm comm, int code) {
+  while (abort_hangs) pause();
+  return PMPI_Abort(comm, code);
+}
 
 namespace motley::comm {
 namespace {
@@ -30,7 +40,7 @@ void wait_for_nobody(const Communicator& world, const std::string& play) {
   std::vector<double> values(1000, 1.0);
   const bool missing = world.rank() == world.size() - 1 || (play == "barrier-two" && world.rank() == 1);
   if (missing) never_arrive();
-  if (play == "barrier" || play == "barrier-two") world.barrier("the end of the epoch");
+  if (play == "barrier" || play == "barrier-two" || play == "abort-hangs") world.barrier("the end of the epoch");
   if (play == "broadcast") world.broadcast(std::string("text"), world.size() - 1, "the options");
   if (play == "all-reduce") world.all_reduce_sum(values, "the loss");
   if (play == "all-gather") world.all_gather(values, "the shares");
@@ -89,6 +99,7 @@ void play_case(const std::string& play) {
 int run(int argc, char** argv) {
   MpiSession session(&argc, &argv);
   const std::string play = argc > 1 ? argv[1] : "";
+  abort_hangs = play == "abort-hangs";
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   ExitCode code = ExitCode::internal;

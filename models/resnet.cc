@@ -1,6 +1,7 @@
 // ResNet: He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, with the stride on the 3x3
-// convolution of the bottleneck. The CIFAR form has a 3x3 stem and no pool behind it.
-#include <array>
+// convolution of the bottleneck. The CIFAR form has a 3x3 stem and no pool behind it. The narrow networks of section 4.2
+// have three stages of 16, 32 and 64 channels; shortcuts between stages are projections (option B there).
+#include <vector>
 
 #include "models/families.h"
 #include "models/residual.h"
@@ -10,7 +11,8 @@ namespace {
 
 struct ResNet {
   bool bottleneck = false;
-  std::array<int, 4> blocks{};
+  std::vector<int> blocks;  // of each stage
+  std::int64_t width = 64;  // of the stem and the first stage
 };
 
 Value block(NetworkBuilder& net, Value x, const std::string& name, bool bottleneck, std::int64_t width,
@@ -32,12 +34,12 @@ std::unique_ptr<ImageNetwork> make(const ResNet& config, bool imagenet, const Sh
   NetworkBuilder net(input, classes);
   Value x = net.input();
   if (imagenet) {
-    x = net.conv_bn(x, "conv1", "bn1", {.out = 64, .kernel = 7, .stride = 2}, Activation::relu);
+    x = net.conv_bn(x, "conv1", "bn1", {.out = config.width, .kernel = 7, .stride = 2}, Activation::relu);
     x = net.max_pool(x, {.kernel = 3, .stride = 2, .pad = 1});
   } else {
-    x = net.conv_bn(x, "conv1", "bn1", {.out = 64}, Activation::relu);
+    x = net.conv_bn(x, "conv1", "bn1", {.out = config.width}, Activation::relu);
   }
-  x = residual_stages(x, doubling_stages(config.blocks),
+  x = residual_stages(x, doubling_stages(config.blocks, config.width),
                       [&](Value from, const std::string& name, std::int64_t width, std::int64_t stride) {
                         return block(net, from, name, config.bottleneck, width, stride);
                       });
@@ -61,6 +63,12 @@ void add_resnet(std::vector<ImageArch>& list) {
                         return make(config, imagenet, input, classes);
                       }});
     }
+  }
+  for (const int blocks : {1, 2, 3, 5, 7, 9, 18}) {
+    const ResNet config{false, {blocks, blocks, blocks}, 16};
+    list.push_back(
+        {"resnet" + std::to_string(6 * blocks + 2), cifar_image, cifar_classes, 4,
+         [config](const Shape& input, std::int64_t classes) { return make(config, false, input, classes); }});
   }
 }
 

@@ -117,12 +117,12 @@ def vgg(net, x, depths):
     return net.linear(x, "classifier", 10)
 
 
-def resnet(net, x, blocks, bottleneck, imagenet=False):
-    x = F.relu(net.bn(net.conv(x, "conv1", 64, *((7, 2) if imagenet else (3, 1))), "bn1"))
+def resnet(net, x, blocks, bottleneck, imagenet=False, first=64):
+    x = F.relu(net.bn(net.conv(x, "conv1", first, *((7, 2) if imagenet else (3, 1))), "bn1"))
     if imagenet:
         x = F.max_pool2d(x, 3, 2, 1)
     for stage, depth in enumerate(blocks):
-        width = 64 << stage
+        width = first << stage
         out = width * 4 if bottleneck else width
         for i in range(depth):
             p, s = f"layer{stage + 1}.{i}.", 2 if stage and i == 0 else 1
@@ -366,6 +366,7 @@ NETWORKS = [
     ("resnet50", 32, lambda net, x: resnet(net, x, (3, 4, 6, 3), True)),
     ("resnet18_imagenet", 96, lambda net, x: resnet(net, x, (2, 2, 2, 2), False, True)),
     ("resnet50_imagenet", 96, lambda net, x: resnet(net, x, (3, 4, 6, 3), True, True)),
+    ("resnet8", 32, lambda net, x: resnet(net, x, (1, 1, 1), False, first=16)),
     ("preactresnet18", 32, lambda net, x: preact_resnet(net, x, (2, 2, 2, 2), False)),
     ("preactresnet50", 32, lambda net, x: preact_resnet(net, x, (3, 4, 6, 3), True)),
     ("resnext29_32x4d", 32, lambda net, x: resnext(net, x, 32, 4)),

@@ -192,7 +192,7 @@ std::string case_name(const testing::TestParamInfo<std::string>& network) {
 
 INSTANTIATE_TEST_SUITE_P(, CifarGolden,
                          testing::Values("vgg11", "resnet18", "resnet50", "resnet18_imagenet",
-                                         "resnet50_imagenet", "preactresnet18", "preactresnet50",
+                                         "resnet50_imagenet", "resnet8", "preactresnet18", "preactresnet50",
                                          "resnext29_32x4d", "senet18", "densenet_cifar", "dpn26", "googlenet",
                                          "mobilenet", "mobilenetv2", "pnasnet_a", "pnasnet_b",
                                          "regnetx_200mf", "regnety_400mf", "efficientnet_b0", "shufflenet_g2",

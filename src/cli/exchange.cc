@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/option_set.h"
+#include "cli/shared_options.h"
 #include "comm/agree.h"
 #include "core/error.h"
 #include "train/exchange.h"
@@ -12,12 +13,15 @@ namespace {
 
 void declare(OptionSet& set, train::ImportOptions& options) {
   set.group("options");
-  set.add(
-      "from", &options.from,
-      "Hugging Face directory: config.json, model.safetensors (or its parts with their index), vocab.txt if "
-      "there is one");
+  set.add("from", &options.from,
+          "directory with model.safetensors (or its parts with their index): of Hugging Face, with "
+          "config.json and vocab.txt if "
+          "there is one; or with the tensors of a network of torchvision");
+  set.add("task", &options.task, "bert, or which images it is for: mnist, cifar10, cifar100 or images");
   set.add("save-dir", &options.save_dir, "directory of the run that is to begin with it");
   set.add("seed", &options.seed, "of the parts of the network that --from does not have");
+  set.group("images");
+  add_image_options(set, options.image);
 }
 
 void declare(OptionSet& set, train::ExportOptions& options, std::string& dtype) {
@@ -44,11 +48,14 @@ std::string import_help() {
   OptionSet set("import");
   train::ImportOptions options;
   declare(set, options);
-  return set.help(
-      "motley import --from DIR --save-dir RUN [OPTIONS]",
-      "Makes the checkpoint of step 0 out of a BERT in a Hugging Face directory. motley eval judges it, and "
-      "motley train\n"
-      "with the same --save-dir begins with it, with any optimizer.");
+  return set.help("motley import --from DIR --save-dir RUN [OPTIONS]",
+                  "Makes the checkpoint of step 0 out of a BERT in a Hugging Face directory, or out of the "
+                  "tensors of an image network "
+                  "as\n"
+                  "torchvision names them (--task images --arch resnet50_imagenet). motley eval judges it, "
+                  "and motley train with the "
+                  "same\n"
+                  "--save-dir begins with it, with any optimizer.");
 }
 
 void import_model(const std::vector<std::string>& arguments, const Context& context) {
@@ -58,6 +65,9 @@ void import_model(const std::vector<std::string>& arguments, const Context& cont
     declare(set, options);
     set.parse(arguments);
     set.require({"from", "save-dir"});
+    for (const char* name : {"arch", "classes", "mean", "deviation"})
+      if (options.task == "bert" && set.given(name))
+        fail(ExitCode::usage, "--{} is for images; this is task bert", name);
   });
   comm::agree_on_root(context.world, "importing", [&] { train::import_model(options); });
 }
@@ -67,9 +77,13 @@ std::string export_help() {
   train::ExportOptions options;
   std::string dtype = "fp32";
   declare(set, options, dtype);
-  return set.help(
-      "motley export --save-dir RUN --out DIR [OPTIONS]",
-      "Writes a BERT as a Hugging Face directory, which BertForPreTraining.from_pretrained(DIR) loads.");
+  return set.help("motley export --save-dir RUN --out DIR [OPTIONS]",
+                  "Writes a BERT as a Hugging Face directory, which BertForPreTraining.from_pretrained(DIR) "
+                  "loads, and an image network "
+                  "as\n"
+                  "model.safetensors, which load_state_dict(safetensors.torch.load_file(...)) of "
+                  "torchvision's network of that name "
+                  "takes.");
 }
 
 void export_model(const std::vector<std::string>& arguments, const Context& context) {

@@ -9,15 +9,16 @@
 #include "checkpoint/commit.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/retention.h"
+#include "core/bfloat16.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/float16.h"
 #include "core/log.h"
 #include "io/safetensors.h"
-#include "core/bfloat16.h"
 #include "models/bert.h"
 #include "train/stored_model.h"
 #include "train/tasks/bert_task.h"
+#include "train/tasks/image_task.h"
 
 namespace motley::train {
 namespace {
@@ -26,18 +27,39 @@ namespace fs = std::filesystem;
 
 constexpr ExitCode code = ExitCode::checkpoint;
 
-// The network that the files in `source` describe, with their vocabulary.
-std::unique_ptr<Task> task_of(const ModelSource& source, const std::string& save_dir) {
+// The network that the files in `source` describe, with their vocabulary, or that the options do.
+std::unique_ptr<Task> task_of(const ModelSource& source, const ImportOptions& given) {
+  TrainOptions options;
+  options.data.task = given.task;
+  options.image = given.image;
+  options.save.save_dir = given.save_dir;
+  options.save.init_from = source.path.string();
+  if (given.task != "bert") return make_image_task_without_data(options);
   std::error_code error;
   if (!fs::exists(source.path / "config.json", error)) {
     fail(ExitCode::input, "{} has no config.json; expected a Hugging Face directory with one",
          source.path.string());
   }
-  TrainOptions options;
-  options.data.task = "bert";
-  options.save.save_dir = save_dir;
-  options.save.init_from = source.path.string();
   return make_bert_task(options);
+}
+
+// The network of a checkpoint, and config.json as an export has it.
+struct Exported {
+  std::unique_ptr<Task> task;
+  std::string config;
+};
+Exported exported(const checkpoint::Reader& reader, DType dtype) {
+  TrainOptions options;
+  options.data.task =
+      json_get<std::string>(reader.trainer(), "task", (reader.path() / "trainer.json").string(), code);
+  options.save.restore_file = reader.path().string();
+  Exported result{make_task(options), read_file(reader.path() / "config.json", code)};
+  if (options.data.task == "bert") {
+    Json json = read_bert_config(reader.path() / "config.json", code).to_json();
+    json["torch_dtype"] = name_of(dtype);
+    result.config = json.dump(2) + "\n";
+  }
+  return result;
 }
 
 std::uint16_t rounded(float value, DType dtype) {
@@ -94,14 +116,12 @@ fs::path output_path(const std::string& out) {
 }
 
 void write_out(const fs::path& out, const std::vector<io::SafetensorsEntry>& tensors,
-               const BertConfig& config, DType dtype, const fs::path& checkpoint) {
+               const std::string& config, const fs::path& checkpoint) {
   const fs::path parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
   checkpoint::make_durable_directories(parent);
   const checkpoint::TemporaryTree tree(checkpoint::temporary_path(parent, out.filename().string()));
   io::write_safetensors(tree.path() / "model.safetensors", tensors, {{"format", "pt"}}, code);
-  Json json = config.to_json();
-  json["torch_dtype"] = name_of(dtype);
-  write_file(tree.path() / "config.json", json.dump(2) + "\n", code);
+  write_file(tree.path() / "config.json", config, code);
   for (const char* name : {"vocab.txt", "tokenizer_config.json"}) {
     std::error_code error;
     if (!fs::exists(checkpoint / name, error)) continue;
@@ -133,15 +153,15 @@ fs::path import_model(const ImportOptions& options) {
   }
   const ModelSource source = find_source(options.from);
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);  // before what holds its memory
-  const std::unique_ptr<Task> task = task_of(source, options.save_dir);
+  const std::unique_ptr<Task> task = task_of(source, options);
   ParameterStore& store = task->parameters();
   store.allocate(*backend, false);
   store.initialize(options.seed);
-  std::vector<float> values(store.arena_elements());
-  backend->copy_to_host(values.data(), store.values().data, store.values().bytes());
+  std::vector<float> values(static_cast<std::size_t>(store.stored().elements()));
+  backend->copy_to_host(values.data(), store.stored().data, store.stored().bytes());
 
   checkpoint::Contents contents;
-  contents.model = entries_of(store, "", values.data());
+  contents.model = model_entries_of(store, values.data());
   const std::vector<std::string> absent =
       read_source(source, task->name(), task->name_rules(), contents.model);
   contents.model_metadata = {{"format", "pt"}, {"task", task->name()}};
@@ -163,18 +183,17 @@ fs::path export_model(const ExportOptions& options) {
   const fs::path found = find_checkpoint(options.save_dir, options.restore_file);
   if (found.empty()) fail(code, "there is no checkpoint in {}", options.save_dir);
   const checkpoint::Reader reader(found);
-  check_kind(reader.trainer(), "bert", (reader.path() / "trainer.json").string());
-  const BertConfig config = read_bert_config(reader.path() / "config.json", code);
   // Of the network alone the names, the shapes and the places in the arena are needed.
   const std::unique_ptr<Backend> backend = make_cpu_backend(1);
-  Bert network(config);
-  network.parameters.allocate(*backend, false);
-  auto* const arena = network.parameters.values().as<float>();
-  const std::vector<io::SafetensorsEntry> tensors = entries_of(network.parameters, "", arena);
+  const auto [task, config] = exported(reader, options.dtype);
+  check_kind(reader.trainer(), task->name(), (reader.path() / "trainer.json").string());
+  ParameterStore& store = task->parameters();
+  store.allocate(*backend, false);
+  const std::vector<io::SafetensorsEntry> tensors = model_entries_of(store, store.stored().as<float>());
   reader.read_model(tensors);
   std::vector<std::vector<std::uint16_t>> memory;
-  write_out(out, converted(tensors, options.dtype, memory), config, options.dtype, reader.path());
-  log::info("{}: {} parameters of {} as {}", out.string(), network.parameters.count(), found.string(),
+  write_out(out, converted(tensors, options.dtype, memory), config, reader.path());
+  log::info("{}: {} parameters of {} as {}", out.string(), store.count(), found.string(),
             name_of(options.dtype));
   return found;
 }

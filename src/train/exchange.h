@@ -1,4 +1,5 @@
-// BERT from and to Hugging Face model directories. For one rank; errors are what the commands end with.
+// Models from and to directories of other programs: BERT as Hugging Face's transformers have it, image networks as
+// torchvision names their tensors. For one rank; errors are what the commands end with.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +7,16 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "train/options.h"
 
 namespace motley::train {
 
 struct ImportOptions {
-  std::string from;               // Hugging Face directory; checkpoints of Motley will do as well
+  std::string from;               // such a directory; checkpoints of Motley will do as well
   std::string save_dir;           // of the run that is to begin with it
   std::uint64_t seed = 19940802;  // for parts of the network that `from` does not have
+  std::string task = "bert";
+  ImageOptions image{};  // of image tasks
 };
 // Writes the checkpoint of step 0 into save_dir and returns its path. It has no optimizer state: training
 // continues from it with a fresh optimizer, whichever it is. Error(usage) when save_dir has checkpoints
@@ -24,7 +28,8 @@ struct ExportOptions {
   std::string out;                     // must not exist, or be an empty directory
   DType dtype = DType::f32;            // float32, float16 or bfloat16: rounded to nearest even
 };
-// Writes a directory that BertForPreTraining.from_pretrained() loads, under a temporary name first; returns
+// Writes a directory that BertForPreTraining.from_pretrained() loads, or whose model.safetensors torchvision's network of
+// that name does, under a temporary name first; returns
 // the checkpoint that it was made of. Error(usage) also for numbers that are too large for the type.
 std::filesystem::path export_model(const ExportOptions& options);
 

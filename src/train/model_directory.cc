@@ -8,11 +8,11 @@
 #include <cstring>
 #include <set>
 
+#include "core/bfloat16.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/float16.h"
 #include "core/json.h"
-#include "core/bfloat16.h"
 
 namespace motley::train {
 namespace {
@@ -68,6 +68,12 @@ bool counts_up(const std::vector<std::byte>& bytes) {
 
 std::string join(const std::vector<std::string>& items, const char* separator = ", ") {
   return fmt::format("{}", fmt::join(items, separator));
+}
+
+bool is_step_count(const std::string& name, const io::SafetensorsEntry& entry, const NameRules& rules) {
+  return entry.dtype == DType::i64 && entry.shape.elements() == 1 &&
+         std::any_of(rules.step_counts.begin(), rules.step_counts.end(),
+                     [&](const std::string& ending) { return name.ends_with(ending); });
 }
 
 }  // namespace
@@ -224,7 +230,7 @@ void ModelDirectory::Matching::check_rest(const NameRules& rules, const Tensors&
           (entry.dtype == DType::i64 && counts_up<std::int64_t>(bytes_of(*tensor.file, entry))) ||
           (entry.dtype == DType::i32 && counts_up<std::int32_t>(bytes_of(*tensor.file, entry)));
       if (!counts) unequal.push_back(fmt::format("{} (to 0, 1, 2, ...)", entry.name));
-    } else {
+    } else if (!is_step_count(name, entry, rules)) {
       unknown.push_back(entry.name);
     }
   }

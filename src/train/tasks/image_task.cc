@@ -229,7 +229,8 @@ ImageSpec image_spec(const std::string& task) {
     return {"cifar10", "resnet18", Shape{32, 32, 3}, 10, {0.4914, 0.4822, 0.4465}, {0.247, 0.243, 0.261}};
   }
   if (task == "cifar100") {
-    return {"cifar100", "resnet18", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
+    return {
+        "cifar100", "resnet18", Shape{32, 32, 3}, 100, {0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}};
   }
   if (task != "images")
     fail(ExitCode::usage, "--task is \"{}\"; expected one of: mnist, cifar10, cifar100, images", task);
@@ -260,9 +261,7 @@ ImageSpec read_config(const fs::path& path, const std::string& task) {
   return spec;
 }
 
-}  // namespace
-
-std::unique_ptr<Task> make_image_task(const TrainOptions& options) {
+ImageSpec spec_of(const TrainOptions& options) {
   const ImageOptions& image = options.image;
   ImageSpec spec = image_spec(options.data.task);
   const fs::path beside = directory_of_config(options.save);
@@ -273,7 +272,35 @@ std::unique_ptr<Task> make_image_task(const TrainOptions& options) {
     spec.mean = image.mean;
     spec.deviation = image.deviation;
   }
-  return std::make_unique<ImageTask>(std::move(spec), image.crop_padding, image.flip);
+  return spec;
+}
+
+// What torchvision's training recipes normalise ImageNet by.
+const ImageSpec imagenet{
+    "images", "", Shape{224, 224, 3}, 1000, {0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+
+}  // namespace
+
+std::unique_ptr<Task> make_image_task(const TrainOptions& options) {
+  return std::make_unique<ImageTask>(spec_of(options), options.image.crop_padding, options.image.flip);
+}
+
+std::unique_ptr<Task> make_image_task_without_data(const TrainOptions& options) {
+  ImageSpec spec = spec_of(options);
+  if (!spec.complete()) {
+    if (options.image.arch.empty())
+      fail(ExitCode::usage, "{} does not say of which network it is; expected --arch",
+           options.save.init_from);
+    const ImageArch& arch = find_image_arch(spec.arch);
+    for (const ImageSpec& home : {image_spec("mnist"), image_spec("cifar10"), imagenet}) {
+      if (home.input != arch.input) continue;
+      if (spec.mean.empty()) spec.mean = home.mean, spec.deviation = home.deviation;
+    }
+    if (spec.input.rank() == 0) spec.input = arch.input;
+    if (spec.classes == 0) spec.classes = arch.classes;
+  }
+  check_channels(spec, options.save.init_from, spec.input[2]);
+  return std::make_unique<ImageTask>(std::move(spec), 0, false);
 }
 
 }  // namespace motley::train

@@ -50,6 +50,8 @@ class ImageTask final : public Task {
   void evaluate(const Pass& pass, const Rows& rows, View sums) override;
   // config.json: the specification.
   std::map<std::string, std::string> model_files() const override;
+  // torchvision counts the steps of each batch norm.
+  NameRules name_rules() const override { return {.step_counts = {".num_batches_tracked"}}; }
 
  private:
   void build();
@@ -75,5 +77,8 @@ class ImageTask final : public Task {
 // Options before the config.json of the checkpoint that the run continues, judges or begins from, that before the task,
 // and that before the data. Error(usage) for what no network can be, Error(input) for a config.json that is not right.
 std::unique_ptr<Task> make_image_task(const TrainOptions& options);
+// Likewise where no data are to settle what is left open: images, classes and means are then those that the network is
+// from (MNIST, CIFAR-10 or ImageNet). Error(usage) when nothing names the network.
+std::unique_ptr<Task> make_image_task_without_data(const TrainOptions& options);
 
 }  // namespace motley::train

@@ -62,9 +62,7 @@ class ExchangeProgram : public ::testing::Test {
                                     "--optimizer", "lamb", "--lr", "0.01"});
     ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   }
-  std::vector<double> losses(const std::string& run) {
-    return test::values_of(at / run, "loss", "step");
-  }
+  std::vector<double> losses(const std::string& run) { return test::values_of(at / run, "loss", "step"); }
   json trainer(const std::string& run) { return json::parse(bytes_of(at / run / "latest" / "trainer.json")); }
 
   test::TemporaryDirectory directory;
@@ -247,6 +245,32 @@ TEST_F(ForeignDirectory, whose_tensors_do_not_fit_its_config) {
   EXPECT_FALSE(fs::exists(run));
 }
 
+TEST_F(ExchangeProgram, an_image_network_goes_out_and_comes_in_again_and_is_judged_the_same) {
+  fs::create_directory(at / "images");
+  test::write_learnable_images(at / "images" / "train.h5", 60, 1);
+  const std::string data = (at / "images").string(), out = (at / "out").string();
+  const auto run = [&](const char* name) { return (at / name).string(); };
+  const auto succeed = [](int ranks, const std::vector<std::string>& arguments) {
+    const test::MpiRun done = test::run_motley(ranks, arguments);
+    ASSERT_EQ(done.job.exit_code, 0) << done.job.err;
+  };
+  succeed(2, {"train", "--task", "images", "--arch", "resnet8", "--data", data, "--save-dir", run("trained"),
+              "--global-batch", "20", "--lr", "0.01", "--max-update", "3"});
+  succeed(2, {"export", "--save-dir", run("trained"), "--out", out});
+  succeed(2, {"import", "--task", "images", "--from", out, "--save-dir", run("imported")});
+  const auto judge = [&](const char* name) {
+    const test::MpiRun judged =
+        test::run_motley(1, {"eval", "--task", "images", "--data", data, "--save-dir", run(name),
+                             "--valid-subset", "train", "--log-format", "json"});
+    EXPECT_EQ(judged.job.exit_code, 0) << judged.job.err;
+    return json::parse(judged.job.out)["loss"].get<double>();
+  };
+  EXPECT_EQ(judge("imported"), judge("trained"));
+  succeed(2, {"train", "--task", "images", "--data", data, "--save-dir", run("imported"), "--global-batch",
+              "20", "--lr", "0.01", "--max-update", "2"});
+  EXPECT_TRUE(fs::exists(at / "imported" / "step-00000002"));
+}
+
 TEST_F(ExchangeProgram, checkpoints_and_options_that_will_not_do) {
   ASSERT_NO_FATAL_FAILURE(train_first_phase());
   const std::string first = (at / "first").string(), out = (at / "out").string();
@@ -277,8 +301,6 @@ TEST_F(ExchangeProgram, checkpoints_and_options_that_will_not_do) {
                                  (at / "mnist").string(), "--max-update", "1"})
                 .job.exit_code,
             0);
-  expect_failure(test::run_motley(3, {"export", "--save-dir", (at / "mnist").string(), "--out", out}), 4,
-                 {"a checkpoint of task mnist"});
   expect_failure(train(3, "short", "run",
                        {"--init-from", (at / "mnist").string(), "--config-file",
                         (at / "config.json").string(), "--max-update", "1"}),
@@ -288,6 +310,12 @@ TEST_F(ExchangeProgram, checkpoints_and_options_that_will_not_do) {
                  {"--dtype is \"int8\""});
   expect_failure(test::run_motley(2, {"export", "--save-dir", first}), 2, {"--out is missing"});
   expect_failure(test::run_motley(2, {"import", "--from", first}), 2, {"--save-dir is missing"});
+  const std::string run = (at / "imported").string();
+  expect_failure(test::run_motley(2, {"import", "--from", first, "--save-dir", run, "--arch", "resnet8"}), 2,
+                 {"--arch is for images; this is task bert"});
+  expect_failure(test::run_motley(
+                     2, {"import", "--from", (at / "mnist").string(), "--save-dir", run, "--task", "images"}),
+                 4, {"a checkpoint of task mnist; expected task images"});
   expect_failure(test::run_motley(2, {"export", "--save-dir", first, "--out", first}), 2,
                  {"--out", "is there already"});
   EXPECT_FALSE(fs::exists(out));

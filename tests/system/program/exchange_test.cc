@@ -51,6 +51,8 @@ class ExchangeProgram : public ::testing::Test {
                    (at / run).string(),
                    "--global-batch",
                    "8",
+                   "--policy",
+                   "sync",
                    "--log-interval",
                    "1"};
     words.insert(words.end(), more.begin(), more.end());
@@ -127,8 +129,8 @@ TEST_F(ExchangeProgram, a_run_that_has_begun_only_remembers_where_its_parameters
   ASSERT_EQ(second.job.exit_code, 0) << second.job.err;
   EXPECT_NE(second.job.err.find("--init-from plays no part"), std::string::npos) << second.job.err;
   EXPECT_EQ(losses("parts"), losses("whole"));
-  EXPECT_EQ(bytes_of(at / "parts" / "latest" / "model.safetensors"),
-            bytes_of(at / "whole" / "latest" / "model.safetensors"));
+  EXPECT_TRUE(bytes_of(at / "parts" / "latest" / "model.safetensors") ==
+              bytes_of(at / "whole" / "latest" / "model.safetensors"));
 }
 
 TEST_F(ExchangeProgram, an_imported_model_is_judged_and_trained_like_one_begun_with_init_from) {

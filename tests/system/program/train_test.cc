@@ -200,9 +200,9 @@ TEST_F(Program, config_ini_repeats_the_run) {
 }
 
 TEST_F(Program, update_freq_sets_the_batch_of_each_epoch) {
-  const test::MpiRun run =
-      test::run_motley(2, train_arguments("freq", {"--max-epoch", "2", "--max-sentences", "10",
-                                                   "--update-freq", "5,2", "--log-interval", "1"}));
+  const test::MpiRun run = test::run_motley(
+      2, train_arguments("freq", {"--max-epoch", "2", "--max-sentences", "10", "--update-freq", "5,2",
+                                  "--policy", "sync", "--log-interval", "1"}));
   ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
   const Lines lines = read_metrics(directory.path() / "freq");
   // Epoch 1: 1200 / (10 x 5 x 2) = 12 steps; epoch 2: 1200 / (10 x 2 x 2) = 30.

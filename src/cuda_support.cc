@@ -14,7 +14,8 @@ std::unique_ptr<comm::GradientReducer> make_reducer(train::GpuGroup group, Backe
                                                     DType dtype) {
   return std::make_unique<comm::NcclReducer>(
       std::move(group.gpus), comm::NcclReducer::Mixed{group.any_cpu_ranks, std::move(group.hosts)},
-      dynamic_cast<CudaBackend&>(backend).stream(), elements, bucket_bytes, dtype);
+      [&cuda = dynamic_cast<CudaBackend&>(backend)] { return cuda.outer_stream(); }, elements, bucket_bytes,
+      dtype);
 }
 
 }  // namespace

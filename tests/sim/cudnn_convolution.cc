@@ -295,7 +295,7 @@ cudnnStatus_t run(const char* call, cudnnHandle_t handle, const Convolution& c, 
                                                              : "";
   convolutions_run().push_back(std::string(name_of(c.operation)) + " " + std::to_string(number) +
                                (c.channels_last() ? " nhwc" : " nchw") + type);
-  enqueue(handle->stream, call, [=, a_shape = a_shape, b_shape = b_shape, out_shape = out_shape] {
+  const cudaError_t error = enqueue(handle->stream, call, [=, a_shape = a_shape, b_shape = b_shape, out_shape = out_shape] {
     // Working memory is written before the inputs are read: it must be nobody else's.
     if (needed > 0) std::memset(work, 0xff, needed);
     const auto compute_as = [&](auto sum) {
@@ -309,7 +309,7 @@ cudnnStatus_t run(const char* call, cudnnHandle_t handle, const Convolution& c, 
     }
     return true;
   });
-  return CUDNN_STATUS_SUCCESS;
+  return error == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 std::vector<std::string> take_convolutions() {

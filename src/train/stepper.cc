@@ -8,6 +8,14 @@
 #include "core/error.h"
 
 namespace motley::train {
+namespace {
+
+// Micro-batches that add to gradients, and those whose gradients leave on the way, have other operations.
+StretchKey stretch_key(std::int64_t samples, bool accumulates, bool releases) {
+  return {samples, (accumulates ? 1 : 0) + (releases ? 2 : 0)};
+}
+
+}  // namespace
 
 Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
                  Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
@@ -82,8 +90,9 @@ float Stepper::gradient_weight(const StepPlan& plan) const {
   return static_cast<float>(weight * static_cast<double>(plan.batch) / static_cast<double>(plan.n));
 }
 
-// A rank that runs out of memory does its share again in smaller micro-batches. That is possible as long as
-// no gradient is on its way to the others, so they are held back until a size has proved itself.
+// A rank that runs out of memory does its share again in smaller micro-batches, and one whose device lost a part of a
+// micro-batch does it again as it is. That is possible as long as no gradient is on its way to the others, so they are
+// held back until a size has proved itself.
 void Stepper::run_share(const StepPlan& plan) {
   for (;;) {
     try {
@@ -93,6 +102,9 @@ void Stepper::run_share(const StepPlan& plan) {
       if (released_) throw;
       region_.forget_micro_batches();
       micro_batches_.halve(why);
+    } catch (const StretchLost&) {
+      if (released_) throw;
+      region_.forget_micro_batches();
     }
   }
   if (plan.n > 0) micro_batches_.mark_tried();
@@ -119,9 +131,13 @@ void Stepper::run_micro_batches(const StepPlan& plan, const std::vector<std::int
         reducer_->ready_up_to(elements);
       };
     }
+    const auto train = [&](const GradientsDone& gradients_done) {
+      task_.train(pass, Rows{*source_, *rows_, first_row_ + done, sizes[i]}, totals_of_step(), update_.sums(),
+                  gradients_done);
+    };
     region_.begin_micro_batch();
-    task_.train(pass, Rows{*source_, *rows_, first_row_ + done, sizes[i]}, totals_of_step(), update_.sums(),
-                release);
+    backend_.run_stretch(
+        stretch_key(sizes[i], pass.accumulate, release != nullptr), [&] { train(release); }, [&] { train({}); });
     region_.end_micro_batch();
     done += sizes[i];
     region_.lap();

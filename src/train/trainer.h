@@ -68,6 +68,7 @@ class Trainer {
   void open_train_data();
   void require_whole_batches() const;
   void build();
+  void settle_cuda_graph();
   void warn_of_slow_precision() const;
   void start_or_continue();
   void open_outputs();

@@ -136,10 +136,10 @@ Settings parse_settings(int argc, char** argv) {
   return settings;
 }
 
-std::unique_ptr<Backend> open_device(const std::string& device) {
+std::unique_ptr<Backend> open_device(const std::string& device, bool graphs) {
   if (device == "cpu") return make_cpu_backend(processors());
   require_gpu();
-  return cuda::gpu_driver().open(0, {});
+  return cuda::gpu_driver().open(0, {.graphs = graphs});
 }
 
 void list_devices() {

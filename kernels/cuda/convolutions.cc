@@ -389,8 +389,8 @@ cudnnStatus_t Convolutions::attempt(const Plan& plan, const ConvolutionSizes& s,
   const cudnnHandle_t cudnn = handle();
   backend_.stream();  // which the handle has
   const cudnnStatus_t status =
-      Operation::run(cudnn, plan.descriptors, static_cast<typename Operation::Algorithm>(algorithm),
-                     pointers, workspace, beta);
+      Operation::run(cudnn, plan.descriptors, static_cast<typename Operation::Algorithm>(algorithm), pointers,
+                     workspace, beta);
   if (status == CUDNN_STATUS_SUCCESS && add_afterwards) {
     const Matrices other{output.shape.count, output.shape.columns, output.shape.rows};
     transpose(Operation::name, backend_, other, computed, output.copy, output.type, output.data, accumulate);

@@ -18,7 +18,9 @@ constexpr std::int64_t marks_kept = std::int64_t{1} << 16;  // two for each micr
 }  // namespace
 
 CudaBackend::CudaBackend(int device, const GpuOptions& options)
-    : index_(device), deterministic_(options.deterministic), stream_([&] {
+    : index_(device),
+      deterministic_(options.deterministic),
+      stream_([&] {
         MOTLEY_CUDA(cudaSetDevice(device));
         return cuda::Stream();
       }()),

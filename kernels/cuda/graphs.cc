@@ -19,8 +19,8 @@ constexpr std::size_t variants_kept = 4;
 // Errors that say no more than that there will be no graph. All others are those of a device in trouble.
 bool refuses_graphs(cudaError_t error) {
   return (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread) ||
-         error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported || error == cudaErrorInvalidValue ||
-         error == cudaErrorIllegalState;
+         error == cudaErrorMemoryAllocation || error == cudaErrorNotSupported ||
+         error == cudaErrorInvalidValue || error == cudaErrorIllegalState;
 }
 
 std::string host_name() {

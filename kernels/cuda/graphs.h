@@ -86,10 +86,10 @@ class Graphs {
   cudaStream_t stream_;
   bool on_;
   bool open_ = false, capturing_ = false;
-  bool lost_ = false;                // a call of CUDA's for captures and graphs was refused
-  Stretch* stretch_ = nullptr;       // that is open; null: a rehearsal
-  std::size_t piece_ = 0;            // of it, that comes next
-  std::exception_ptr failure_;       // of interrupt_quietly()
+  bool lost_ = false;           // a call of CUDA's for captures and graphs was refused
+  Stretch* stretch_ = nullptr;  // that is open; null: a rehearsal
+  std::size_t piece_ = 0;       // of it, that comes next
+  std::exception_ptr failure_;  // of interrupt_quietly()
   std::map<StretchKey, Stretch> stretches_;
   std::uint64_t uses_ = 0;
 };

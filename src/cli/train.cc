@@ -120,9 +120,10 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add_switch("no-progress-bar", &options.report.no_progress_bar, "plain lines, also on a terminal");
   set.group("ranks and devices");
   add_device_options(set, shared);
-  set.add_switch("cuda-graph", &options.cuda_graph,
-                 "GPUs run the passes of micro-batches as CUDA graphs, with the same results; --cuda-graph=no: "
-                 "kernel by kernel");
+  set.add_switch(
+      "cuda-graph", &options.cuda_graph,
+      "GPUs run the passes of micro-batches as CUDA graphs, with the same results; --cuda-graph=no: "
+      "kernel by kernel");
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
           "largest bucket in which gradients are summed over ranks; small models use smaller ones");
   set.add(

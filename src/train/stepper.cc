@@ -137,7 +137,8 @@ void Stepper::run_micro_batches(const StepPlan& plan, const std::vector<std::int
     };
     region_.begin_micro_batch();
     backend_.run_stretch(
-        stretch_key(sizes[i], pass.accumulate, release != nullptr), [&] { train(release); }, [&] { train({}); });
+        stretch_key(sizes[i], pass.accumulate, release != nullptr), [&] { train(release); },
+        [&] { train({}); });
     region_.end_micro_batch();
     done += sizes[i];
     region_.lap();

@@ -65,8 +65,8 @@ void Trainer::require_whole_batches() const {
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
   require_whole_batches();
-  backend_ = make_backend(
-      {options_.device, options_.threads, options_.deterministic, options_.cuda_graph}, world_);
+  backend_ =
+      make_backend({options_.device, options_.threads, options_.deterministic, options_.cuda_graph}, world_);
   devices_text_ = devices_text(*backend_, world_);
   settle_cuda_graph();
   memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);

@@ -73,7 +73,9 @@ double memory_of(const BertConfig& config, std::int64_t n, std::int64_t seq, DTy
 class Program {
  public:
   explicit Program(const Settings& settings)
-      : settings_(settings), backend_(open_device(settings.device, true)), ceilings_(*backend_, settings.size) {}
+      : settings_(settings),
+        backend_(open_device(settings.device, true)),
+        ceilings_(*backend_, settings.size) {}
 
   Record answer(const std::string& line) {
     std::istringstream words(line);
@@ -134,19 +136,19 @@ class Program {
     const double seconds = seconds_of_step(true);
     const double flop_per_s = flop_of_step(config, n, seq) / seconds;
     Record record{{"bench", "bert_step"},
-            {"model", model},
-            {"batch", n},
-            {"seq", seq},
-            {"precision", precision},
-            {"ms", 1e3 * seconds},
-            {"sequences_per_s", static_cast<double>(n) / seconds},
-            {"tflops", flop_per_s / 1e12},
-            {"mfu", flop_per_s / ceilings_.matmul_flop_per_s(type)},
-            {"loss", loss},
-            // Of a network that knows nothing yet: ln(words) + ln(2).
-            {"correct",
-             std::isfinite(loss) && loss < 1.2 * std::log(2.0 * static_cast<double>(config.vocab_size))},
-            {"memory_mib", backend_->allocated_bytes() >> 20}};
+                  {"model", model},
+                  {"batch", n},
+                  {"seq", seq},
+                  {"precision", precision},
+                  {"ms", 1e3 * seconds},
+                  {"sequences_per_s", static_cast<double>(n) / seconds},
+                  {"tflops", flop_per_s / 1e12},
+                  {"mfu", flop_per_s / ceilings_.matmul_flop_per_s(type)},
+                  {"loss", loss},
+                  // Of a network that knows nothing yet: ln(words) + ln(2).
+                  {"correct", std::isfinite(loss) &&
+                                  loss < 1.2 * std::log(2.0 * static_cast<double>(config.vocab_size))},
+                  {"memory_mib", backend_->allocated_bytes() >> 20}};
     if (has_graphs) record["plain_ms"] = 1e3 * plain_s;
     return record;
   }

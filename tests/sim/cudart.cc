@@ -42,8 +42,8 @@ cudaError_t copy(const char* name, void* to, const void* from, std::size_t bytes
   } else if (sim::is_device_memory(from)) {
     throw sim::Violation(std::string(name) + ": src is device memory, but the kind says host");
   }
-  const bool pinned = kind == cudaMemcpyDeviceToDevice ||
-                      sim::is_pinned(kind == cudaMemcpyHostToDevice ? from : to, bytes);
+  const bool pinned =
+      kind == cudaMemcpyDeviceToDevice || sim::is_pinned(kind == cudaMemcpyHostToDevice ? from : to, bytes);
   // The host takes part in such a copy, now or when it is done.
   if (!pinned && sim::is_captured(stream)) return sim::refuse_while_captured(stream);
   if (kind == cudaMemcpyHostToDevice && !pinned) {

@@ -360,8 +360,9 @@ cudaError_t fail_call(int code) {
     return error;
   }
   const std::set<cudaError_t> of_one_call = {
-      cudaErrorMemoryAllocation,    cudaErrorInvalidValue,           cudaErrorNoDevice,     cudaErrorInsufficientDriver,
-      cudaErrorInitializationError, cudaErrorNoKernelImageForDevice, cudaErrorNotSupported, cudaErrorGraphExecUpdateFailure};
+      cudaErrorMemoryAllocation,   cudaErrorInvalidValue,          cudaErrorNoDevice,
+      cudaErrorInsufficientDriver, cudaErrorInitializationError,   cudaErrorNoKernelImageForDevice,
+      cudaErrorNotSupported,       cudaErrorGraphExecUpdateFailure};
   if (!of_one_call.contains(error)) machine().lost = error;
   return error;
 }

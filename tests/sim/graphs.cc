@@ -27,7 +27,8 @@ struct Launches {
 
 struct CUgraphExec_st {
   std::vector<sim::Node> nodes;
-  std::vector<std::size_t> timelines;  // by node; 0: that of the stream it is launched on, otherwise one more than it
+  // By node; 0: that of the stream it is launched on, otherwise one more than it.
+  std::vector<std::size_t> timelines;
   std::shared_ptr<Launches> launches = std::make_shared<Launches>();
 };
 
@@ -73,7 +74,8 @@ std::vector<std::size_t> timelines_of(const std::vector<Node>& nodes) {
   std::vector<bool> ends(nodes.size(), false);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const auto& after = nodes[i].after;
-    const auto free = std::find_if(after.begin(), after.end(), [&](std::size_t before) { return ends[before]; });
+    const auto free =
+        std::find_if(after.begin(), after.end(), [&](std::size_t before) { return ends[before]; });
     if (free != after.end()) {
       timelines[i] = timelines[*free];
       ends[*free] = false;
@@ -204,7 +206,8 @@ bool unsafe_while_captured() {
   bool unsafe = false;
   for (const auto& capture : all().captures) {
     const bool mine = capture->thread == std::this_thread::get_id();
-    if (capture->mode == cudaStreamCaptureModeGlobal || (mine && capture->mode == cudaStreamCaptureModeThreadLocal))
+    if (capture->mode == cudaStreamCaptureModeGlobal ||
+        (mine && capture->mode == cudaStreamCaptureModeThreadLocal))
       capture->failed = unsafe = true;
   }
   return unsafe;
@@ -300,7 +303,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t handle
 
 // Arguments of nodes may change, also which kernel it is and how large its grid; not what kind of node it is, nor the
 // direction of a copy, nor what follows what.
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGraph_t other, cudaGraphExecUpdateResultInfo* info) {
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGraph_t other,
+                                cudaGraphExecUpdateResultInfo* info) {
   return entry("cudaGraphExecUpdate", [&] {
     CUgraphExec_st& executable = sim::executable_of("cudaGraphExecUpdate", handle);
     const CUgraph_st& graph = sim::graph_of("cudaGraphExecUpdate", other);
@@ -315,8 +319,9 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGraph_t other, cudaG
       const sim::Node &mine = executable.nodes[i], &theirs = graph.nodes[i];
       if (mine.after != theirs.after) return refuse(cudaGraphExecUpdateErrorTopologyChanged);
       if (mine.work.kind == theirs.work.kind) continue;
-      return refuse(copies(mine.work.kind) && copies(theirs.work.kind) ? cudaGraphExecUpdateErrorParametersChanged
-                                                                       : cudaGraphExecUpdateErrorNodeTypeChanged);
+      return refuse(copies(mine.work.kind) && copies(theirs.work.kind)
+                        ? cudaGraphExecUpdateErrorParametersChanged
+                        : cudaGraphExecUpdateErrorNodeTypeChanged);
     }
     executable.nodes = graph.nodes;
     info->result = cudaGraphExecUpdateSuccess;
@@ -326,7 +331,8 @@ cudaError_t cudaGraphExecUpdate(cudaGraphExec_t handle, cudaGraph_t other, cudaG
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
   return entry("cudaGraphLaunch", [&] {
-    if (sim::is_captured(stream)) throw sim::Violation("cudaGraphLaunch: a graph within a graph is not simulated");
+    if (sim::is_captured(stream))
+      throw sim::Violation("cudaGraphLaunch: a graph within a graph is not simulated");
     return sim::launch_graph(sim::executable_of("cudaGraphLaunch", handle), sim::stream_of(stream));
   });
 }

@@ -32,7 +32,8 @@ struct Capture {
   std::thread::id thread;
   bool failed = false;
   std::vector<Node> nodes;
-  std::map<Stream*, std::set<std::size_t>> ends;  // of each stream in it: what comes before the next node there
+  std::map<Stream*, std::set<std::size_t>>
+      ends;  // of each stream in it: what comes before the next node there
 };
 
 // For calls that are given streams and events.

@@ -24,10 +24,23 @@ class GpuGraphs : public GpuProgram {
       more.insert(more.end(), {"--global-batch", "12", "--max-sentences", "2"});
       return train(more, run);
     }
-    std::vector<std::string> words = {"train",          "--task",   "mnist",        "--data", data("images"),
-                                      "--save-dir",     data(run),  "--global-batch", "12",   "--max-sentences",
-                                      "2",              "--policy", "sync",         "--lr",   "0.1",
-                                      "--log-interval", "1"};
+    std::vector<std::string> words = {"train",
+                                      "--task",
+                                      "mnist",
+                                      "--data",
+                                      data("images"),
+                                      "--save-dir",
+                                      data(run),
+                                      "--global-batch",
+                                      "12",
+                                      "--max-sentences",
+                                      "2",
+                                      "--policy",
+                                      "sync",
+                                      "--lr",
+                                      "0.1",
+                                      "--log-interval",
+                                      "1"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -100,15 +113,17 @@ TEST_F(GpuGraphs, a_micro_batch_is_one_launch_and_steps_make_no_new_graphs) {
 TEST_F(GpuGraphs, a_run_goes_on_without_graphs_where_they_are_refused) {
   const std::vector<std::string> more = {"--max-update", "4"};
   calls(2, words("mnist", "whole", more));
-  for (const std::string fault : {"cudaStreamBeginCapture:1:801", "cudaStreamEndCapture:1:901",
-                                  "cudaStreamEndCapture:2:901", "cudaGraphInstantiate:2:2", "cudaGraphLaunch:1:801"}) {
+  for (const std::string fault :
+       {"cudaStreamBeginCapture:1:801", "cudaStreamEndCapture:1:901", "cudaStreamEndCapture:2:901",
+        "cudaGraphInstantiate:2:2", "cudaGraphLaunch:1:801"}) {
     SCOPED_TRACE(fault);
     const std::string name = "without" + std::to_string(fault.size()) + fault.substr(fault.find(':') + 1);
     const MpiRun run =
         run_motley(2, words("mnist", name, more), 120, with(two_gpus, "MOTLEY_SIM_FAULT", "1:" + fault));
     ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
-    for (const std::string& word : {std::string("[rank 1] warning: CUDA graphs are left out"), std::string("on host "),
-                                   fault.substr(0, fault.find(':')) + " failed on GPU", std::string("Simulated GPU")})
+    for (const std::string& word :
+         {std::string("[rank 1] warning: CUDA graphs are left out"), std::string("on host "),
+          fault.substr(0, fault.find(':')) + " failed on GPU", std::string("Simulated GPU")})
       EXPECT_NE(run.job.err.find(word), std::string::npos) << word << "\n" << run.job.err;
     expect_same_bits(name, "whole");
   }
@@ -118,7 +133,8 @@ TEST_F(GpuGraphs, a_run_goes_on_without_graphs_where_they_are_refused) {
 TEST_F(GpuGraphs, a_capture_that_fails_too_late_ends_the_run_with_its_sentence) {
   const std::vector<std::string> more = {"--max-update", "5"};
   const auto made = calls(2, words("mnist", "whole", more));
-  const std::string fault = "0:cudaStreamEndCapture:" + std::to_string(made.at("cudaStreamEndCapture")) + ":901";
+  const std::string fault =
+      "0:cudaStreamEndCapture:" + std::to_string(made.at("cudaStreamEndCapture")) + ":901";
   expect_ended(run_motley(2, words("mnist", "late", more), 60, with(two_gpus, "MOTLEY_SIM_FAULT", fault)), 6,
                {"rank 0", "host", "cudaStreamEndCapture failed on GPU"});
 }
@@ -140,7 +156,8 @@ TEST_F(GpuGraphs, without_gpus_the_option_plays_no_part_and_who_asks_for_it_is_t
     more.insert(more.end(), {"--device", "cpu", "--max-update", "1"});
     const MpiRun job = run_motley(2, train(more, run), 120, two_gpus);
     EXPECT_EQ(job.job.exit_code, 0) << job.job.err;
-    EXPECT_NE(read_file(data(run) + "/config.ini", ExitCode::input).find("\n# cuda-graph = \n"), std::string::npos);
+    EXPECT_NE(read_file(data(run) + "/config.ini", ExitCode::input).find("\n# cuda-graph = \n"),
+              std::string::npos);
     return job.job.err;
   };
   EXPECT_EQ(on_cpus("unasked", {}).find("--cuda-graph"), std::string::npos);

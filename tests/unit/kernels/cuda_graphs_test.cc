@@ -87,9 +87,11 @@ TEST_P(CudaGraphsTest, the_first_pass_is_run_as_it_is_the_second_is_rehearsed_al
   for (std::uint32_t step = 0; step < 4; ++step) {
     const auto pass = [&](const char* what) {
       network.pass(step);
-      seen.push_back(std::string(what) + (status(*backend) == cudaStreamCaptureStatusActive ? " captured" : ""));
+      seen.push_back(std::string(what) +
+                     (status(*backend) == cudaStreamCaptureStatusActive ? " captured" : ""));
     };
-    backend->run_stretch({1, 2}, [&] { pass("run"); }, [&] { pass("rehearsed"); });
+    backend->run_stretch(
+        {1, 2}, [&] { pass("run"); }, [&] { pass("rehearsed"); });
     EXPECT_EQ(status(*backend), cudaStreamCaptureStatusNone);
   }
   EXPECT_EQ(seen, (std::vector<std::string>{"run", "rehearsed captured", "run captured", "run captured",
@@ -98,10 +100,12 @@ TEST_P(CudaGraphsTest, the_first_pass_is_run_as_it_is_the_second_is_rehearsed_al
   EXPECT_EQ(network.results(), expected(4));
   const std::size_t kept = sim::live_objects() - before;
   for (std::uint32_t step = 4; step < 8; ++step)
-    backend->run_stretch({1, 2}, [&] { network.pass(step); }, [&] { FAIL() << "rehearsed again"; });
+    backend->run_stretch(
+        {1, 2}, [&] { network.pass(step); }, [&] { FAIL() << "rehearsed again"; });
   EXPECT_EQ(sim::live_objects() - before, kept);
   backend->release_scratch();  // then everything begins anew
-  backend->run_stretch({1, 2}, [&] { EXPECT_EQ(status(*backend), cudaStreamCaptureStatusNone); }, [] {});
+  backend->run_stretch(
+      {1, 2}, [&] { EXPECT_EQ(status(*backend), cudaStreamCaptureStatusNone); }, [] {});
 }
 
 TEST_P(CudaGraphsTest, what_needs_the_stream_outside_finds_all_that_came_before) {
@@ -178,7 +182,8 @@ TEST_P(CudaGraphsTest, all_is_given_back) {
     const Network network(*backend);
     for (std::int64_t key = 0; key < 30; ++key)
       for (std::uint32_t step = 0; step < 3; ++step)
-        backend->run_stretch({key, 0}, [&] { network.pass(step); }, [&] { network.pass(step); });
+        backend->run_stretch(
+            {key, 0}, [&] { network.pass(step); }, [&] { network.pass(step); });
   }
   EXPECT_EQ(sim::live_objects(), before);
 }
@@ -191,17 +196,20 @@ struct Passes {
 };
 
 // The fault is of the calls from the second pass on. A pass that was lost is made again.
-Passes passes_with(Backend& backend, const std::string& fault, const std::function<void(std::uint32_t)>& pass) {
+Passes passes_with(Backend& backend, const std::string& fault,
+                   const std::function<void(std::uint32_t)>& pass) {
   Passes result;
   testing::internal::CaptureStderr();
   for (std::uint32_t step = 0; step < 6; ++step) {
     if (step == 1 && !fault.empty()) sim::set_fault("0:" + fault);
     try {
-      backend.run_stretch({1, 0}, [&] { pass(step); }, [&] { pass(step); });
+      backend.run_stretch(
+          {1, 0}, [&] { pass(step); }, [&] { pass(step); });
     } catch (const StretchLost& lost) {
       EXPECT_EQ(lost.code(), ExitCode::device);
       ++result.lost;
-      backend.run_stretch({1, 0}, [&] { pass(step); }, [&] { pass(step); });
+      backend.run_stretch(
+          {1, 0}, [&] { pass(step); }, [&] { pass(step); });
     }
   }
   result.warnings = testing::internal::GetCapturedStderr();
@@ -213,7 +221,8 @@ TEST_P(CudaGraphsTest, captures_that_are_refused_cost_a_warning_and_nothing_else
   for (const std::string fault :
        {"cudaStreamBeginCapture:1:801", "cudaStreamBeginCapture:2:900", "cudaStreamEndCapture:1:901",
         "cudaStreamEndCapture:2:901", "cudaGraphInstantiate:1:2", "cudaGraphInstantiate:2:2",
-        "cudaGraphGetNodes:2:1", "cudaGraphLaunch:1:801", "cudaGraphExecUpdate:2:801", "cudaLaunchKernel:9:906"}) {
+        "cudaGraphGetNodes:2:1", "cudaGraphLaunch:1:801", "cudaGraphExecUpdate:2:801",
+        "cudaLaunchKernel:9:906"}) {
     SCOPED_TRACE(fault);
     const auto backend = open();
     const Network network(*backend);
@@ -226,9 +235,10 @@ TEST_P(CudaGraphsTest, captures_that_are_refused_cost_a_warning_and_nothing_else
     };
     const Passes passes = passes_with(*backend, fault, pass);
     EXPECT_LE(passes.lost, 1);
-    const std::string call = fault.starts_with("cudaLaunchKernel") ? "failed" : fault.substr(0, fault.find(':'));
-    for (const std::string& word : {std::string("CUDA graphs are left out"), std::string("host "),
-                                    std::string("Simulated GPU"), call})
+    const std::string call =
+        fault.starts_with("cudaLaunchKernel") ? "failed" : fault.substr(0, fault.find(':'));
+    for (const std::string& word :
+         {std::string("CUDA graphs are left out"), std::string("host "), std::string("Simulated GPU"), call})
       EXPECT_NE(passes.warnings.find(word), std::string::npos) << word << "\n" << passes.warnings;
     EXPECT_EQ(passes.warnings.find("left out"), passes.warnings.rfind("left out")) << "once";
     sim::set_fault("");
@@ -268,10 +278,12 @@ TEST_P(CudaGraphsTest, a_library_that_spoils_a_capture_is_survived) {
     for (std::uint32_t step = 0; step < 5; ++step) {
       spoils = step == (in_rehearsal ? 1 : 2);
       try {
-        backend->run_stretch({1, 0}, [&] { pass(step); }, [&] { pass(step); });
+        backend->run_stretch(
+            {1, 0}, [&] { pass(step); }, [&] { pass(step); });
       } catch (const StretchLost&) {
         ++lost;
-        backend->run_stretch({1, 0}, [&] { pass(step); }, [&] { pass(step); });
+        backend->run_stretch(
+            {1, 0}, [&] { pass(step); }, [&] { pass(step); });
       }
     }
     const std::string warnings = testing::internal::GetCapturedStderr();
@@ -297,7 +309,8 @@ TEST_P(CudaGraphsTest, errors_of_the_device_keep_their_sentence) {
       } catch (const StretchLost&) {
         ADD_FAILURE() << "as if it could go on";
       } catch (const Error& error) {
-        EXPECT_NE(std::string(error.what()).find(call + " failed on GPU 0"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(call + " failed on GPU 0"), std::string::npos)
+            << error.what();
       }
       testing::internal::GetCapturedStderr();
     }

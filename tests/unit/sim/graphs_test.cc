@@ -26,12 +26,12 @@ class SimGraphsTest : public testing::Test {
   }
 
   static void fill(const Array& x, int value, cudaStream_t on) {
-    cuda::launch("fill", fill_kernel, {dim3(1), dim3(static_cast<unsigned>(x.bytes() / sizeof(int)))}, on, x.data(),
-                 value);
+    cuda::launch("fill", fill_kernel, {dim3(1), dim3(static_cast<unsigned>(x.bytes() / sizeof(int)))}, on,
+                 x.data(), value);
   }
   static void add(const Array& x, const Array& y, cudaStream_t on) {
-    cuda::launch("add", add_kernel, {dim3(1), dim3(static_cast<unsigned>(x.bytes() / sizeof(int)))}, on, x.data(),
-                 y.data());
+    cuda::launch("add", add_kernel, {dim3(1), dim3(static_cast<unsigned>(x.bytes() / sizeof(int)))}, on,
+                 x.data(), y.data());
   }
 
   void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed) const {
@@ -62,7 +62,8 @@ class SimGraphsTest : public testing::Test {
   static cudaGraphExecUpdateResult update(cudaGraphExec_t executable, cudaGraph_t graph) {
     cudaGraphExecUpdateResultInfo info{};
     const cudaError_t error = cudaGraphExecUpdate(executable, graph, &info);
-    EXPECT_EQ(error, info.result == cudaGraphExecUpdateSuccess ? cudaSuccess : cudaErrorGraphExecUpdateFailure);
+    EXPECT_EQ(error,
+              info.result == cudaGraphExecUpdateSuccess ? cudaSuccess : cudaErrorGraphExecUpdateFailure);
     return info.result;
   }
 
@@ -191,7 +192,8 @@ TEST_F(SimGraphsTest, graphs_are_kept_until_they_are_destroyed_and_not_used_afte
   cudaGraphExecDestroy(executable);
   EXPECT_EQ(sim::live_objects(), before);
   cudaGraphExec_t other = nullptr;
-  expect_violation([&] { cudaGraphInstantiate(&other, graph, 0); }, {"cudaGraphInstantiate", "does not exist"});
+  expect_violation([&] { cudaGraphInstantiate(&other, graph, 0); },
+                   {"cudaGraphInstantiate", "does not exist"});
   expect_violation([&] { cudaGraphLaunch(executable, stream); }, {"cudaGraphLaunch", "does not exist"});
 }
 

@@ -225,7 +225,8 @@ void graph(bool branches, bool outside) {
   cudaGraphExec_t executable = nullptr;
   MOTLEY_CUDA(cudaGraphInstantiate(&executable, captured, 0));
   MOTLEY_CUDA(cudaGraphDestroy(captured));
-  const std::unique_ptr<CUgraphExec_st, cudaError_t (*)(cudaGraphExec_t)> owned(executable, cudaGraphExecDestroy);
+  const std::unique_ptr<CUgraphExec_st, cudaError_t (*)(cudaGraphExec_t)> owned(executable,
+                                                                                cudaGraphExecDestroy);
   // Once more on another stream: the launches follow each other.
   MOTLEY_CUDA(cudaGraphLaunch(executable, stream));
   MOTLEY_CUDA(cudaGraphLaunch(executable, side));
@@ -242,7 +243,8 @@ TEST(SimRaces, nodes_of_a_graph_are_in_the_order_of_their_dependencies) {
   for (std::uint64_t seed = 0; seed < orders; ++seed) {
     sim::set_order(seed);
     EXPECT_NO_THROW(graph(false, false));
-    expect_violation([&] { graph(true, false); }, {"global memory", "reader", "writer", "no event or stream"});
+    expect_violation([&] { graph(true, false); },
+                     {"global memory", "reader", "writer", "no event or stream"});
     expect_violation([&] { graph(false, true); }, {"global memory", "reader", "no event or stream"});
   }
 }

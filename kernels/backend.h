@@ -17,12 +17,15 @@
 //    micro-batches that way (law 2).
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
+#include "core/error.h"
 #include "core/philox.h"
 #include "core/view.h"
 
@@ -108,6 +111,21 @@ struct AdadeltaOptions {
   double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
 };
 
+// Work that is done over and over, such as the pass of a micro-batch: the same operations each time, on views of the same
+// shapes, as a rule.
+struct StretchKey {
+  std::int64_t samples = 0;
+  int place = 0;  // in a step, for whoever names stretches
+
+  auto operator<=>(const StretchKey&) const = default;
+};
+
+// Of the work of a stretch an unknown part was done; the device is as it was otherwise, and can do it again.
+class StretchLost : public Error {
+ public:
+  explicit StretchLost(const std::string& sentence) : Error(ExitCode::device, sentence) {}
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -134,6 +152,16 @@ class Backend {
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;  // synchronizes
   virtual void fill_zero(View x) = 0;
   virtual void synchronize() = 0;
+
+  // --- Repeated work ---------------------------------------------------------------------------------------
+  // Does the work, which may be any operations of this backend, in the same order and with the same bits as without
+  // this call. A device may hold operations back and put them on as a whole. What `rehearsal` does may be tried out first
+  // without being run, but for copies from the host: that is the work without what other ranks see of it. Throws what the
+  // work throws, and StretchLost when putting it on as a whole failed, which is not tried again.
+  virtual void run_stretch(const StretchKey& /*key*/, const std::function<void()>& work,
+                           const std::function<void()>& /*rehearsal*/) {
+    work();
+  }
 
   // --- Time ----------------------------------------------------------------------------------------------
   // A point in the order of operations, for seconds_between(), which may be asked after synchronize(): the

@@ -22,6 +22,7 @@ struct GpuOptions {
   // The same call gives the same bits in every run and on every device of one kind: convolutions keep to
   // algorithms that do.
   bool deterministic = false;
+  bool graphs = false;  // stretches are run as CUDA graphs
 };
 
 class GpuDriver {

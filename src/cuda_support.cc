@@ -15,13 +15,14 @@ std::unique_ptr<comm::GradientReducer> make_reducer(train::GpuGroup group, Backe
                                                     DType dtype) {
   return std::make_unique<comm::NcclReducer>(
       std::move(group.gpus), comm::NcclReducer::Mixed{group.any_cpu_ranks, std::move(group.hosts)},
-      dynamic_cast<CudaBackend&>(backend).stream(), elements, bucket_bytes, dtype);
+      [&cuda = dynamic_cast<CudaBackend&>(backend)] { return cuda.outer_stream(); }, elements, bucket_bytes,
+      dtype);
 }
 
 std::unique_ptr<comm::SmallSum> make_small_sum(train::GpuGroup group, Backend& backend,
                                                std::size_t most_values) {
   return std::make_unique<comm::NcclSum>(std::move(group.gpus), group.any_cpu_ranks, std::move(group.hosts),
-                                         dynamic_cast<CudaBackend&>(backend).stream(), most_values);
+                                         dynamic_cast<CudaBackend&>(backend).outer_stream(), most_values);
 }
 
 }  // namespace

@@ -277,7 +277,7 @@ Convolutions::~Convolutions() {
 cudnnHandle_t Convolutions::handle() {
   if (handle_ == nullptr) {
     MOTLEY_CUDNN(cudnnCreate(&handle_));
-    MOTLEY_CUDNN(cudnnSetStream(handle_, backend_.stream()));
+    MOTLEY_CUDNN(cudnnSetStream(handle_, backend_.outer_stream()));
   }
   return handle_;
 }
@@ -285,6 +285,7 @@ cudnnHandle_t Convolutions::handle() {
 // The candidates of the plan's stage.
 template <class Operation>
 void Convolutions::find_algorithms(Plan& plan, const ConvolutionSizes& sizes) {
+  backend_.outer_stream();
   describe(plan.descriptors, sizes, plan.computed(sizes.type), plan.channels_last());
   typename Operation::Performance found[Operation::algorithms];
   int count = 0;
@@ -385,9 +386,11 @@ cudnnStatus_t Convolutions::attempt(const Plan& plan, const ConvolutionSizes& s,
   const bool add_afterwards = output.copy != nullptr;
   const float beta = accumulate && !add_afterwards ? 1 : 0;
   const Workspace workspace{workspace_bytes > 0 ? work : nullptr, workspace_bytes};
+  const cudnnHandle_t cudnn = handle();
+  backend_.stream();  // which the handle has
   const cudnnStatus_t status =
-      Operation::run(handle(), plan.descriptors, static_cast<typename Operation::Algorithm>(algorithm),
-                     pointers, workspace, beta);
+      Operation::run(cudnn, plan.descriptors, static_cast<typename Operation::Algorithm>(algorithm), pointers,
+                     workspace, beta);
   if (status == CUDNN_STATUS_SUCCESS && add_afterwards) {
     const Matrices other{output.shape.count, output.shape.columns, output.shape.rows};
     transpose(Operation::name, backend_, other, computed, output.copy, output.type, output.data, accumulate);

@@ -22,11 +22,14 @@ void remember_device(int device) {
   the_device_text = fmt::format("GPU {} ({}, PCI {:02x})", device, properties.name, properties.pciBusID);
 }
 
-void throw_cuda_error(cudaError_t error, const char* call) {
+std::string error_text(cudaError_t error, const char* call) {
   const std::string_view text = call;
-  const std::string sentence =
-      fmt::format("{} failed on {}: {} ({})", text.substr(0, text.find('(')), device_text(),
-                  cudaGetErrorString(error), cudaGetErrorName(error));
+  return fmt::format("{} failed on {}: {} ({})", text.substr(0, text.find('(')), device_text(),
+                     cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+void throw_cuda_error(cudaError_t error, const char* call) {
+  const std::string sentence = error_text(error, call);
   cudaGetLastError();  // so that the next call does not find this error again
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(sentence);
   throw Error(ExitCode::device, sentence);

@@ -4,12 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <utility>
 
 #include "core/error.h"
 
 namespace motley::cuda {
 
+// The sentence of an error: the call up to its arguments, the device, what CUDA says.
+std::string error_text(cudaError_t error, const char* call);
 [[noreturn]] void throw_cuda_error(cudaError_t error, const char* call);
 
 inline void check(cudaError_t error, const char* call) {

@@ -18,10 +18,13 @@ constexpr std::int64_t marks_kept = std::int64_t{1} << 16;  // two for each micr
 }  // namespace
 
 CudaBackend::CudaBackend(int device, const GpuOptions& options)
-    : index_(device), deterministic_(options.deterministic), stream_([&] {
+    : index_(device),
+      deterministic_(options.deterministic),
+      stream_([&] {
         MOTLEY_CUDA(cudaSetDevice(device));
         return cuda::Stream();
       }()),
+      graphs_(std::make_unique<cuda::Graphs>(stream_, options.graphs)),
       staging_(2 * staging_half_bytes),
       landing_(landing_bytes) {
   cudaDeviceProp properties;
@@ -50,6 +53,7 @@ CudaBackend::~CudaBackend() {
 }
 
 void* CudaBackend::allocate(std::size_t bytes) {
+  graphs_->interrupt();
   const std::size_t limit = device_.memory_limit_bytes;
   if (bytes > limit || allocated_ > limit - bytes) {
     throw OutOfMemory(fmt::format(
@@ -71,6 +75,7 @@ void* CudaBackend::allocate(std::size_t bytes) {
 
 void CudaBackend::release(void* pointer, std::size_t bytes) noexcept {
   if (pointer == nullptr) return;
+  graphs_->interrupt_quietly();
   cudaFree(pointer);
   allocated_ -= bytes;
 }
@@ -78,7 +83,7 @@ void CudaBackend::release(void* pointer, std::size_t bytes) noexcept {
 // Where to put the next `bytes`, at most half of the staging memory, before they are copied to the device.
 std::byte* CudaBackend::stage(std::size_t bytes) {
   if (staging_used_ + bytes > staging_half_bytes) {
-    MOTLEY_CUDA(cudaEventRecord(staged_[staging_half_], stream_));
+    MOTLEY_CUDA(cudaEventRecord(staged_[staging_half_], outer_stream()));
     staging_half_ = 1 - staging_half_;
     staging_used_ = 0;
     // What was copied from this half has left it. An event that was never recorded is complete.
@@ -96,7 +101,7 @@ void CudaBackend::copy_to_device(void* device, const void* host, std::size_t byt
     std::byte* const place = stage(piece);
     std::memcpy(place, static_cast<const std::byte*>(host) + done, piece);
     MOTLEY_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(device) + done, place, piece, cudaMemcpyHostToDevice,
-                                stream_));
+                                outer_stream()));
     done += piece;
   }
 }
@@ -105,7 +110,7 @@ void CudaBackend::copy_to_host(void* host, const void* device, std::size_t bytes
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(bytes - done, landing_bytes);
     MOTLEY_CUDA(cudaMemcpyAsync(landing_.data(), static_cast<const std::byte*>(device) + done, piece,
-                                cudaMemcpyDeviceToHost, stream_));
+                                cudaMemcpyDeviceToHost, outer_stream()));
     synchronize();
     std::memcpy(static_cast<std::byte*>(host) + done, landing_.data(), piece);
     done += piece;
@@ -113,16 +118,16 @@ void CudaBackend::copy_to_host(void* host, const void* device, std::size_t bytes
 }
 
 void CudaBackend::fill_zero(View x) {
-  if (x.bytes() > 0) MOTLEY_CUDA(cudaMemsetAsync(x.data, 0, x.bytes(), stream_));
+  if (x.bytes() > 0) MOTLEY_CUDA(cudaMemsetAsync(x.data, 0, x.bytes(), stream()));
 }
 
 void CudaBackend::synchronize() {
-  MOTLEY_CUDA(cudaStreamSynchronize(stream_));
+  MOTLEY_CUDA(cudaStreamSynchronize(outer_stream()));
 }
 
 std::int64_t CudaBackend::mark() {
   if (marks_made_ < marks_kept) marks_.emplace_back(cudaEventDefault);
-  MOTLEY_CUDA(cudaEventRecord(marks_[static_cast<std::size_t>(marks_made_ % marks_kept)], stream_));
+  MOTLEY_CUDA(cudaEventRecord(marks_[static_cast<std::size_t>(marks_made_ % marks_kept)], outer_stream()));
   return marks_made_++;
 }
 
@@ -136,6 +141,7 @@ double CudaBackend::seconds_between(std::int64_t from, std::int64_t to) {
 }
 
 void CudaBackend::release_scratch() {
+  graphs_->forget();
   scratch_ = Buffer();
   products_->release_memory();
 }

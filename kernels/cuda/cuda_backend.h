@@ -2,7 +2,8 @@
 // are defined one family of operations per file, next to this header.
 //
 // All operations are put on one stream, and none waits for the device but copy_to_host, synchronize, and
-// those that need more working memory than there was. All calls come from one thread.
+// those that need more working memory than there was. All calls come from one thread. Stretches are run as CUDA graphs
+// (graphs.h): operations take part in them by stream(), all else goes by outer_stream().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,6 +17,7 @@
 #include "kernels/backend.h"
 #include "kernels/buffer.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/gpus.h"
 
 namespace motley {
@@ -32,8 +34,17 @@ class CudaBackend final : public Backend {
 
   const DeviceInfo& device() const override { return device_; }
   int device_index() const { return index_; }
-  // Where operations are put.
-  cudaStream_t stream() const { return stream_; }
+  // Where the next operation is put: to be asked before each, since in a stretch it is captured. Not for events, copies
+  // from and to the host, NCCL, and whatever else waits or allocates.
+  cudaStream_t stream() const {
+    graphs_->take_part();
+    return stream_;
+  }
+  // The same stream for these. All operations so far have been put on it.
+  cudaStream_t outer_stream() const {
+    graphs_->interrupt();
+    return stream_;
+  }
   int multiprocessors() const { return multiprocessors_; }
   // The cache that all multiprocessors share.
   std::int64_t cache_bytes() const { return cache_bytes_; }
@@ -55,6 +66,10 @@ class CudaBackend final : public Backend {
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void fill_zero(View x) override;
   void synchronize() override;
+  void run_stretch(const StretchKey& key, const std::function<void()>& work,
+                   const std::function<void()>& rehearsal) override {
+    graphs_->run(key, work, rehearsal);
+  }
   std::int64_t mark() override;
   double seconds_between(std::int64_t from, std::int64_t to) override;
 
@@ -155,6 +170,7 @@ class CudaBackend final : public Backend {
   std::size_t whole_memory_bytes_ = 0;
   DeviceInfo device_;
   cuda::Stream stream_;
+  std::unique_ptr<cuda::Graphs> graphs_;
   std::size_t allocated_ = 0;
   Buffer scratch_;
 

@@ -237,7 +237,7 @@ cublasHandle_t MatrixProducts::batched_handle() {
         blas_,
         static_cast<cublasMath_t>(static_cast<int>(CUBLAS_DEFAULT_MATH) |
                                   static_cast<int>(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION))));
-    MOTLEY_CUBLAS(cublasSetStream(blas_, backend_.stream()));
+    MOTLEY_CUBLAS(cublasSetStream(blas_, backend_.outer_stream()));
   }
   if (!blas_has_workspace_) {
     MOTLEY_CUBLAS(cublasSetWorkspace(blas_, workspace(), workspace_bytes_));
@@ -250,6 +250,7 @@ void MatrixProducts::multiply_batched(const BatchedProduct& p, const void* const
                                       void* const* c) {
   const cublasHandle_t handle = batched_handle();
   const float beta = 0;
+  backend_.stream();  // which the handle has
   MOTLEY_CUBLAS(cublasGemmBatchedEx(handle, operation(p.transpose_b), operation(p.transpose_a), narrow(p.n),
                                     narrow(p.m), narrow(p.k), &p.factor, b, type_of(p.in), narrow(p.row_b), a,
                                     type_of(p.in), narrow(p.row_a), &beta, c, type_of(p.out), narrow(p.row_c),

@@ -6,4 +6,4 @@ set(MOTLEY_CUDA_KERNELS
   normalize_images.cu optimizers/adadelta.cu optimizers/adam.cu optimizers/lamb.cu optimizers/sgd.cu reductions.cu
   softmax_nll.cu)
 set(MOTLEY_CUDA_HOST
-  convolutions.cc cuda.cc cuda_backend.cc gpu_driver.cc matrix_products.cc)
+  convolutions.cc cuda.cc cuda_backend.cc gpu_driver.cc graphs.cc matrix_products.cc)

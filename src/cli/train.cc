@@ -125,6 +125,10 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add_switch("no-progress-bar", &options.report.no_progress_bar, "plain lines, also on a terminal");
   set.group("ranks and devices");
   add_device_options(set, shared);
+  set.add_switch(
+      "cuda-graph", &options.cuda_graph,
+      "GPUs run the passes of micro-batches as CUDA graphs, with the same results; --no-cuda-graph: "
+      "kernel by kernel");
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
           "largest bucket in which gradients are summed over ranks; small models use smaller ones");
   set.add(
@@ -234,6 +238,7 @@ train::TrainOptions read_train_options(const std::vector<std::string>& arguments
     fail(ExitCode::usage, "--global-batch already says how many samples a step has; leave --update-freq out");
   }
   options.batch.max_sentences_given = set.given("max-sentences");
+  options.cuda_graph_given = set.given("cuda-graph");
   options.data.valid_subset_given = set.given("valid-subset");
   train::fill_in(options, [&](const std::string& name) { return set.given(name); });
   train::check_options(options, ranks);

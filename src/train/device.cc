@@ -136,7 +136,8 @@ std::unique_ptr<Backend> make_backend(const DeviceOptions& options, const comm::
   std::unique_ptr<Backend> backend;
   comm::agree(world, "opening the device", [&] {
     if (gpu >= 0) {
-      backend = find_gpu_support(true)->driver->open(gpu, {.deterministic = options.deterministic});
+      backend = find_gpu_support(true)->driver->open(
+          gpu, {.deterministic = options.deterministic, .graphs = options.cuda_graph});
       return;
     }
     const int threads = options.threads > 0 ? options.threads : comm::threads_per_rank(share);

@@ -13,6 +13,7 @@ struct DeviceOptions {
   std::string device = "auto";  // auto: a GPU where this process sees one; cpu; cuda
   int threads = 0;              // of a CPU; 0: this rank's part of the processors that it may use
   bool deterministic = false;   // see GpuOptions
+  bool cuda_graph = false;      // on a GPU: likewise
 };
 
 // The backend of this rank. The ranks of a host that take GPUs take one each, in the order of their ranks, the

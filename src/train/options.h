@@ -114,6 +114,8 @@ struct TrainOptions {
   std::string device = "auto";  // auto, cpu, cuda
   int threads = 0;              // OpenMP threads per rank; 0: the rank's share of its processors
   bool deterministic = false;   // on GPUs, only what gives the same bits in every run
+  bool cuda_graph = true;       // GPUs run micro-batches as CUDA graphs
+  bool cuda_graph_given = false;
   std::string slow;             // --slow
   std::string memory_limit;     // --memory-limit
   double bucket_cap_mb = 25;

@@ -8,6 +8,14 @@
 #include "core/error.h"
 
 namespace motley::train {
+namespace {
+
+// Micro-batches that add to gradients, and those whose gradients leave on the way, have other operations.
+StretchKey stretch_key(std::int64_t samples, bool accumulates, bool releases) {
+  return {samples, (accumulates ? 1 : 0) + (releases ? 2 : 0)};
+}
+
+}  // namespace
 
 Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
                  Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
@@ -85,8 +93,9 @@ float Stepper::gradient_weight(const StepPlan& plan) const {
   return static_cast<float>(weight * static_cast<double>(plan.batch) / static_cast<double>(plan.n));
 }
 
-// A rank that runs out of memory does its share again in smaller micro-batches. That is possible as long as
-// no gradient is on its way to the others, so they are held back until a size has proved itself.
+// A rank that runs out of memory does its share again in smaller micro-batches, and one whose device lost a part of a
+// micro-batch does it again as it is. That is possible as long as no gradient is on its way to the others, so they are
+// held back until a size has proved itself.
 void Stepper::run_share(const StepPlan& plan) {
   const View statistics = task_.parameters().statistics(),
              before = own_statistics_.view(DType::f32, statistics.shape);
@@ -101,6 +110,10 @@ void Stepper::run_share(const StepPlan& plan) {
       micro_batches_.halve(why);
       if (has_own_statistics())
         copy_statistics(before, statistics);  // which the passes that were done have moved
+    } catch (const StretchLost&) {
+      if (released_) throw;
+      region_.forget_micro_batches();
+      if (has_own_statistics()) copy_statistics(before, statistics);
     }
   }
   if (plan.n > 0) micro_batches_.mark_tried();
@@ -161,8 +174,17 @@ void Stepper::run_micro_batch(const StepPlan& plan, std::int64_t first, std::int
                   .gradient_weight = gradient_weight(plan),
                   .statistics = statistics_.get(),
                   .batch = plan.batch};
+  const auto train = [&](const GradientsDone& gradients_done) {
+    task_.train(pass, Rows{*source_, *rows_, first_row_ + first, n}, totals_of_step(), update_.sums(),
+                gradients_done);
+  };
   if (n > 0) region_.begin_micro_batch();
-  task_.train(pass, Rows{*source_, *rows_, first_row_ + first, n}, totals_of_step(), update_.sums(), done);
+  if (n == 0 || statistics_ != nullptr) {
+    train(done);  // ranks add up in the middle of the pass, which can be neither rehearsed nor begun again
+  } else {
+    backend_.run_stretch(
+        stretch_key(n, pass.accumulate, done != nullptr), [&] { train(done); }, [&] { train({}); });
+  }
   if (n > 0) region_.end_micro_batch();
   region_.lap();
 }

@@ -59,8 +59,10 @@ std::int64_t Trainer::largest_batch() const {
 
 // Device, model, optimizer and what a step needs besides.
 void Trainer::build() {
-  backend_ = make_backend({options_.device, options_.threads, options_.deterministic}, world_);
+  backend_ =
+      make_backend({options_.device, options_.threads, options_.deterministic, options_.cuda_graph}, world_);
   devices_text_ = devices_text(*backend_, world_);
+  settle_cuda_graph();
   memory_limits_ = begin_with_memory_limit(options_.memory_limit, world_, *backend_);
   memory_limit_ = memory_limits_.bytes(1);
   const bool has_gpu = backend_->device().kind == "cuda";
@@ -93,6 +95,17 @@ void Trainer::build() {
   saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
   stepper_ = std::make_unique<Stepper>(options_, world_, *backend_, *task_, *optimizer_, *micro_batches_,
                                        loss_scale_, std::move(reducer), std::move(statistics));
+}
+
+// Where no rank has a GPU the option plays no part, and config.ini leaves it out.
+void Trainer::settle_cuda_graph() {
+  double gpus[] = {backend_->device().kind == "cuda" ? 1.0 : 0.0};
+  world_.all_reduce_max(gpus, "which ranks have GPUs");
+  if (gpus[0] > 0) return;
+  if (options_.cuda_graph && options_.cuda_graph_given && world_.rank() == 0)
+    log::warn("--cuda-graph plays no part: it is for GPUs, and no rank of this run has one");
+  for (auto& [name, value] : options_.as_used)
+    if (name == "cuda-graph") value.clear();
 }
 
 void Trainer::warn_of_slow_precision() const {

@@ -67,6 +67,7 @@ class Trainer {
  private:
   void open_train_data();
   void build();
+  void settle_cuda_graph();
   void warn_of_slow_precision() const;
   std::int64_t largest_batch() const;  // of any step
   void try_share();

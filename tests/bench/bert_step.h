@@ -68,15 +68,23 @@ class BertStep {
     update_.emplace(backend, 8, bert_.parameters, *optimizer_, 1);
   }
 
-  // The loss: of masked tokens and next sentences, means of the batch.
-  double step(double lr = 1e-5) {
+  // The loss: of masked tokens and next sentences, means of the batch. `stretch`: the passes are a stretch of the backend,
+  // as in the trainer.
+  double step(double lr = 1e-5, bool stretch = true) {
     ++step_;
     const View sums = update_->sums();
     backend_.fill_zero(sums);
     const Pass pass{backend_, true, 1, static_cast<std::uint32_t>(step_), 0, false};
     const BertLossWeights weights{loss_scale_ / static_cast<double>(host_.masked_rows.size()),
                                   loss_scale_ / static_cast<double>(host_.n)};
-    bert_.train(pass, batch_.load(host_, true, bert_.config().pad_token_id), weights, sums, {});
+    const auto train = [&] {
+      bert_.train(pass, batch_.load(host_, true, bert_.config().pad_token_id), weights, sums, {});
+    };
+    if (stretch) {
+      backend_.run_stretch({host_.n, 0}, train, train);
+    } else {
+      train();
+    }
     norm_ = update_->norm(loss_scale_);
     update_->step(lr, step_);
     backend_.synchronize();

@@ -77,7 +77,7 @@ void fill(Backend& backend, const View& view, float size, std::size_t start) {
 // The device's own copy, without any kernel of Motley's.
 void copy_on_device(Backend& backend, void* to, const void* from, std::size_t bytes) {
   if (auto* const cuda = dynamic_cast<CudaBackend*>(&backend)) {
-    MOTLEY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream()));
+    MOTLEY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->outer_stream()));
     return;
   }
   const auto pieces = static_cast<std::ptrdiff_t>(processors());
@@ -136,10 +136,10 @@ Settings parse_settings(int argc, char** argv) {
   return settings;
 }
 
-std::unique_ptr<Backend> open_device(const std::string& device) {
+std::unique_ptr<Backend> open_device(const std::string& device, bool graphs) {
   if (device == "cpu") return make_cpu_backend(processors());
   require_gpu();
-  return cuda::gpu_driver().open(0, {});
+  return cuda::gpu_driver().open(0, {.graphs = graphs});
 }
 
 void list_devices() {

@@ -33,7 +33,8 @@ struct Settings {
 Settings parse_settings(int argc, char** argv);
 
 // The first GPU, or the CPU with all its processors. Error(device) in one sentence when there is no GPU.
-std::unique_ptr<Backend> open_device(const std::string& device);
+// `graphs`: stretches are run as CUDA graphs.
+std::unique_ptr<Backend> open_device(const std::string& device, bool graphs = false);
 
 // Their names, a line each. Error(device) when there is none.
 void list_devices();

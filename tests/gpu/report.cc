@@ -163,8 +163,9 @@ void print_steps(const std::vector<Json>& checks, const std::vector<Json>& steps
   if (!checks.empty()) fmt::print("\n");
   for (const Json& p : peers) fmt::print("\npeer: PyTorch {}, CUDA {}\n", text(p, "torch"), text(p, "cuda"));
   if (steps.empty()) return;
-  fmt::print("\n{:<6} {:>5} {:>4} {:<5} {:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}\n", "step", "batch", "seq",
-             "type", "ms", "seq/s", "TFLOP/s", "MFU", "PyTorch ms", "ratio", "PyTorch's network");
+  fmt::print("\n{:<6} {:>5} {:>4} {:<5} {:>9} {:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}\n", "step", "batch",
+             "seq", "type", "ms", "plain ms", "seq/s", "TFLOP/s", "MFU", "PyTorch ms", "ratio",
+             "PyTorch's network");
   for (const Json& s : steps) {
     fmt::print("{:<6} {:>5} {:>4} {:<5} ", text(s, "model"), text(s, "batch"), text(s, "seq"),
                text(s, "precision"));
@@ -173,7 +174,7 @@ void print_steps(const std::vector<Json>& checks, const std::vector<Json>& steps
       continue;
     }
     const Json peer = s.value("peer", Json::object());
-    fmt::print("{:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}{}\n", cell(s, "ms", 2),
+    fmt::print("{:>9} {:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}{}\n", cell(s, "ms", 2), cell(s, "plain_ms", 2),
                cell(s, "sequences_per_s", 1), cell(s, "tflops", 1), cell(s, "mfu", 2), cell(peer, "ms", 2),
                cell(s, "ratio", 2),
                peer.empty() ? "" : text(peer, "network") + ", compiled: " + text(peer, "compiled"),

@@ -140,7 +140,7 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t tran
     const std::size_t element = sim::element_bytes(a_type);
     const std::size_t alignment = element == 4 ? 4 : k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 2;
     void* const workspace = context.workspace;
-    sim::enqueue(context.stream, name, [=] {
+    const cudaError_t error = sim::enqueue(context.stream, name, [=] {
       const std::size_t bytes_a = sim::matrix_bytes(a_type, turn_a ? k : m, turn_a ? m : k, lda);
       const std::size_t bytes_b = sim::matrix_bytes(b_type, turn_b ? n : k, turn_b ? k : n, ldb);
       check_matrices("A", a, count, bytes_a, alignment);
@@ -151,7 +151,7 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t tran
       for (int i = 0; i < count; ++i) sim::run_gemm(gemm, a[i], b[i], c[i], nullptr);
       return true;
     });
-    return CUBLAS_STATUS_SUCCESS;
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
   });
 }
 

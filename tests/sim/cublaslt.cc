@@ -330,12 +330,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (workspace_bytes < algorithm.workspace_bytes)
       throw sim::Violation("cublasLtMatmul: the workspace is smaller than the algorithm's");
     const std::size_t used = std::min<std::size_t>(algorithm.workspace_bytes, 64 << 10);
-    sim::enqueue(stream, name, [=, bias = with_bias ? o.bias : nullptr] {
+    const cudaError_t error = sim::enqueue(stream, name, [=, bias = with_bias ? o.bias : nullptr] {
       std::memset(workspace, 0xFF, used);
       sim::run_gemm(gemm, a, b, d, bias);
       return true;
     });
-    return CUBLAS_STATUS_SUCCESS;
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
   });
 }
 

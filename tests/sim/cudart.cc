@@ -10,34 +10,14 @@
 #include <vector>
 
 #include "device.h"
+#include "graphs.h"
 #include "simt.h"
 
 namespace sim = motley::sim;
 
 namespace {
 
-// Runs `work` unless the device is lost or the call is to fail. What is remembered is what cudaGetLastError
-// gives.
-template <class F>
-cudaError_t entry(const char* name, F work) {
-  const sim::Call call(name);
-  const auto run = [&]() -> cudaError_t {
-    if (sim::lost_device() != cudaSuccess) return sim::lost_device();
-    if (call.fault()) {
-      const auto code = static_cast<cudaError_t>(*call.fault());
-      // Codes that a program can go on after; all others mean that the context is gone.
-      if (code != cudaErrorMemoryAllocation && code != cudaErrorInvalidValue && code != cudaErrorNoDevice &&
-          code != cudaErrorInsufficientDriver && code != cudaErrorInitializationError &&
-          code != cudaErrorNoKernelImageForDevice)
-        sim::lost_device() = code;
-      return code;
-    }
-    return work();
-  };
-  const cudaError_t error = run();
-  if (error != cudaSuccess && error != cudaErrorNotReady) sim::last_error() = error;
-  return error;
-}
+using sim::entry;
 
 bool reaches_device(cudaMemcpyKind kind) {
   return kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
@@ -62,26 +42,37 @@ cudaError_t copy(const char* name, void* to, const void* from, std::size_t bytes
   } else if (sim::is_device_memory(from)) {
     throw sim::Violation(std::string(name) + ": src is device memory, but the kind says host");
   }
-  if (kind == cudaMemcpyHostToDevice && !sim::is_pinned(from, bytes)) {
+  const bool pinned =
+      kind == cudaMemcpyDeviceToDevice || sim::is_pinned(kind == cudaMemcpyHostToDevice ? from : to, bytes);
+  // The host takes part in such a copy, now or when it is done.
+  if (!pinned && sim::is_captured(stream)) return sim::refuse_while_captured(stream);
+  if (kind == cudaMemcpyHostToDevice && !pinned) {
     // From pageable memory: staged before the call returns.
     const auto staged = std::make_shared<std::vector<std::byte>>(
         static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
-    sim::enqueue(stream, name, [staged, to] {
-      sim::races::range(to, staged->size(), true);
-      std::memcpy(to, staged->data(), staged->size());
-      return true;
-    });
-    return cudaSuccess;
+    return sim::enqueue(
+        stream, name,
+        [staged, to] {
+          sim::races::range(to, staged->size(), true);
+          std::memcpy(to, staged->data(), staged->size());
+          return true;
+        },
+        sim::NodeKind::copy_in);
   }
-  sim::enqueue(stream, name, [to, from, bytes] {
-    sim::races::range(from, bytes, false);
-    sim::races::range(to, bytes, true);
-    std::memcpy(to, from, bytes);
-    return true;
-  });
+  const cudaError_t error = sim::enqueue(
+      stream, name,
+      [to, from, bytes] {
+        sim::races::range(from, bytes, false);
+        sim::races::range(to, bytes, true);
+        std::memcpy(to, from, bytes);
+        return true;
+      },
+      kind == cudaMemcpyHostToDevice   ? sim::NodeKind::copy_in
+      : kind == cudaMemcpyDeviceToHost ? sim::NodeKind::copy_out
+                                       : sim::NodeKind::copy_inside);
   // To pageable memory: the call returns when it is done.
-  if (kind == cudaMemcpyDeviceToHost && !sim::is_pinned(to, bytes)) sim::drain(stream);
-  return cudaSuccess;
+  if (!pinned) sim::drain(stream);
+  return error;
 }
 
 cudaError_t create_stream(const char* name, cudaStream_t* stream, unsigned flags) {
@@ -205,6 +196,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   return entry("cudaMalloc", [&] {
+    if (sim::unsafe_while_captured()) return cudaErrorStreamCaptureUnsupported;
     *pointer = nullptr;
     if (bytes == 0) return cudaSuccess;
     *pointer = sim::allocate(bytes);
@@ -214,6 +206,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
 
 cudaError_t cudaFree(void* pointer) {
   return entry("cudaFree", [&] {
+    if (sim::unsafe_while_captured()) return cudaErrorStreamCaptureUnsupported;
     if (pointer == nullptr) return cudaSuccess;
     // It waits until the device is idle.
     sim::synchronize_device();
@@ -223,6 +216,7 @@ cudaError_t cudaFree(void* pointer) {
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
   return entry("cudaMallocHost", [&] {
+    if (sim::unsafe_while_captured()) return cudaErrorStreamCaptureUnsupported;
     *pointer = std::aligned_alloc(4096, (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096);
     if (*pointer == nullptr) return cudaErrorMemoryAllocation;
     sim::add_pinned(*pointer, bytes);
@@ -232,6 +226,7 @@ cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
 
 cudaError_t cudaFreeHost(void* pointer) {
   return entry("cudaFreeHost", [&] {
+    if (sim::unsafe_while_captured()) return cudaErrorStreamCaptureUnsupported;
     if (pointer == nullptr) return cudaSuccess;
     sim::synchronize_device();
     if (!sim::remove_pinned(pointer)) return cudaErrorInvalidValue;
@@ -248,12 +243,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
   return entry("cudaMemsetAsync", [&] {
     sim::check_device("cudaMemsetAsync", "devPtr", pointer, bytes);
-    sim::enqueue(stream, "cudaMemsetAsync", [=] {
-      sim::races::range(pointer, bytes, true);
-      std::memset(pointer, value, bytes);
-      return true;
-    });
-    return cudaSuccess;
+    return sim::enqueue(
+        stream, "cudaMemsetAsync",
+        [=] {
+          sim::races::range(pointer, bytes, true);
+          std::memset(pointer, value, bytes);
+          return true;
+        },
+        sim::NodeKind::set);
   });
 }
 
@@ -275,6 +272,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return entry("cudaStreamDestroy", [&] {
+    if (sim::is_captured(stream)) throw sim::Violation("cudaStreamDestroy: the stream is being captured");
     sim::destroy_stream(&sim::stream_of(stream));
     return cudaSuccess;
   });
@@ -282,6 +280,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return entry("cudaStreamSynchronize", [&] {
+    if (sim::is_captured(stream)) return sim::refuse_while_captured(stream);
     sim::drain(stream);
     return cudaSuccess;
   });
@@ -289,6 +288,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaDeviceSynchronize() {
   return entry("cudaDeviceSynchronize", [&] {
+    if (sim::invalidate_captures()) return cudaErrorStreamCaptureUnsupported;
     sim::synchronize_device();
     return cudaSuccess;
   });
@@ -296,6 +296,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return entry("cudaStreamQuery", [&] {
+    if (sim::is_captured(stream)) return sim::refuse_while_captured(stream);
     sim::progress();
     const sim::Stream& s = sim::stream_of(stream);
     if (!s.work.empty()) return cudaErrorNotReady;
@@ -322,15 +323,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return entry("cudaEventRecord", [&] {
     CUevent_st& e = sim::event_of(event);
-    const std::uint64_t ticket = ++e.recorded;
     sim::Stream& s = sim::stream_of(stream);
-    sim::put(s, {"cudaEventRecord", [&e, &s, ticket] {
-                   e.completed = std::max(e.completed, ticket);
-                   if (e.completed == ticket) e.seconds = s.clock;
-                   e.seen = s.seen;
-                   return true;
-                 }});
-    return cudaSuccess;
+    if (s.capture) return sim::capture_record(s, e);
+    e.capture = nullptr;
+    const std::uint64_t ticket = ++e.recorded;
+    return sim::put(s, {"cudaEventRecord", [&e, &s, ticket] {
+                          e.completed = std::max(e.completed, ticket);
+                          if (e.completed == ticket) e.seconds = s.clock;
+                          e.seen = s.seen;
+                          return true;
+                        }});
   });
 }
 
@@ -339,19 +341,20 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     CUevent_st& e = sim::event_of(event);
     const std::uint64_t ticket = e.recorded;
     sim::Stream& s = sim::stream_of(stream);
-    sim::put(s, {"cudaStreamWaitEvent", [&e, &s, ticket] {
-                   if (e.completed < ticket) return false;
-                   s.clock = std::max(s.clock, e.seconds);
-                   sim::races::join(s.seen, e.seen);
-                   return true;
-                 }});
-    return cudaSuccess;
+    if (s.capture || e.capture) return sim::capture_wait(s, e);
+    return sim::put(s, {"cudaStreamWaitEvent", [&e, &s, ticket] {
+                          if (e.completed < ticket) return false;
+                          s.clock = std::max(s.clock, e.seconds);
+                          sim::races::join(s.seen, e.seen);
+                          return true;
+                        }});
   });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return entry("cudaEventQuery", [&] {
     const CUevent_st& e = sim::event_of(event);
+    if (e.capture) return sim::refuse_captured_event(e);
     if (e.completed < e.recorded) sim::progress();
     if (e.completed < e.recorded) return cudaErrorNotReady;
     sim::races::join(sim::races::host(), e.seen);
@@ -362,6 +365,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return entry("cudaEventSynchronize", [&] {
     const CUevent_st& e = sim::event_of(event);
+    if (e.capture) return sim::refuse_captured_event(e);
     const std::uint64_t ticket = e.recorded;
     sim::run_until([&] { return e.completed >= ticket; }, {});
     sim::races::join(sim::races::host(), e.seen);
@@ -372,6 +376,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   return entry("cudaEventElapsedTime", [&] {
     const CUevent_st &a = sim::event_of(start), &b = sim::event_of(end);
+    for (const CUevent_st* event : {&a, &b})
+      if (event->capture) return sim::refuse_captured_event(*event);
     if (!a.timed || !b.timed || a.recorded == 0 || b.recorded == 0) return cudaErrorInvalidResourceHandle;
     if (a.completed < a.recorded || b.completed < b.recorded) return cudaErrorNotReady;
     *milliseconds = static_cast<float>(1e3 * (b.seconds - a.seconds));
@@ -408,6 +414,28 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorLaunchFailure";
     case cudaErrorNoKernelImageForDevice:
       return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorNotSupported:
+      return "cudaErrorNotSupported";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge:
+      return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit:
+      return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread:
+      return "cudaErrorStreamCaptureWrongThread";
+    case cudaErrorGraphExecUpdateFailure:
+      return "cudaErrorGraphExecUpdateFailure";
     default:
       return "an error that the simulated device has no name for";
   }

@@ -295,21 +295,22 @@ cudnnStatus_t run(const char* call, cudnnHandle_t handle, const Convolution& c, 
                                                              : "";
   convolutions_run().push_back(std::string(name_of(c.operation)) + " " + std::to_string(number) +
                                (c.channels_last() ? " nhwc" : " nchw") + type);
-  enqueue(handle->stream, call, [=, a_shape = a_shape, b_shape = b_shape, out_shape = out_shape] {
-    // Working memory is written before the inputs are read: it must be nobody else's.
-    if (needed > 0) std::memset(work, 0xff, needed);
-    const auto compute_as = [&](auto sum) {
-      compute<decltype(sum)>(c, a, a_shape, b, b_shape, out_shape, out, scaling, algorithm.deterministic,
-                             seed);
-    };
-    if (algorithm.deterministic) {
-      compute_as(double{});
-    } else {
-      compute_as(float{});
-    }
-    return true;
-  });
-  return CUDNN_STATUS_SUCCESS;
+  const cudaError_t error =
+      enqueue(handle->stream, call, [=, a_shape = a_shape, b_shape = b_shape, out_shape = out_shape] {
+        // Working memory is written before the inputs are read: it must be nobody else's.
+        if (needed > 0) std::memset(work, 0xff, needed);
+        const auto compute_as = [&](auto sum) {
+          compute<decltype(sum)>(c, a, a_shape, b, b_shape, out_shape, out, scaling, algorithm.deterministic,
+                                 seed);
+        };
+        if (algorithm.deterministic) {
+          compute_as(double{});
+        } else {
+          compute_as(float{});
+        }
+        return true;
+      });
+  return error == cudaSuccess ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 std::vector<std::string> take_convolutions() {

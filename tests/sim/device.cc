@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cudart.h"
+#include "graphs.h"
 #include "races.h"
 #include "simt.h"
 
@@ -209,9 +210,10 @@ bool step(Stream& stream) {
     }
     if (races::on()) {
       races::join(stream.seen, work.host);
-      if (stream.seen.size() <= stream.index) stream.seen.resize(stream.index + 1);
-      ++stream.seen[stream.index];
-      races::begin_work(work.name, stream.index, stream.seen);
+      const auto [seen, index] = work.timeline ? work.timeline() : Timeline{&stream.seen, stream.index};
+      if (seen->size() <= index) seen->resize(index + 1);
+      ++(*seen)[index];
+      races::begin_work(work.name, index, *seen);
     }
     done = work.run();
     races::end_work();
@@ -351,6 +353,20 @@ cudaError_t& last_error() {
   return machine().last;
 }
 
+cudaError_t fail_call(int code) {
+  const auto error = static_cast<cudaError_t>(code);
+  if (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread) {
+    invalidate_captures();
+    return error;
+  }
+  const std::set<cudaError_t> of_one_call = {
+      cudaErrorMemoryAllocation,   cudaErrorInvalidValue,          cudaErrorNoDevice,
+      cudaErrorInsufficientDriver, cudaErrorInitializationError,   cudaErrorNoKernelImageForDevice,
+      cudaErrorNotSupported,       cudaErrorGraphExecUpdateFailure};
+  if (!of_one_call.contains(error)) machine().lost = error;
+  return error;
+}
+
 std::size_t bytes_in_use() {
   return machine().bytes_in_use[current_device()];
 }
@@ -486,15 +502,22 @@ void destroy_stream(Stream* stream) {
   delete stream;
 }
 
-void put(Stream& stream, Work work) {
+std::size_t new_timeline() {
+  return machine().streams_made++;
+}
+
+cudaError_t put(Stream& stream, Work work) {
+  if (stream.capture) return capture_work(stream, std::move(work));
   work.put_at = seconds();
   if (races::on()) work.host = races::host();
   stream.work.push_back(std::move(work));
   run_early();
+  return cudaSuccess;
 }
 
-void enqueue(cudaStream_t handle, std::string name, std::function<bool()> work) {
-  put(stream_of(handle), Work{std::move(name), std::move(work), true, false});
+cudaError_t enqueue(cudaStream_t handle, std::string name, std::function<bool()> work, NodeKind kind) {
+  return put(stream_of(handle),
+             Work{.name = std::move(name), .run = std::move(work), .touches_memory = true, .kind = kind});
 }
 
 void unlocked(const std::function<void()>& work) {
@@ -551,7 +574,7 @@ cudaError_t launch(const Grid& grid, std::function<void()> body, cudaStream_t st
   const Call call("cudaLaunchKernel");
   const auto error = [&]() -> cudaError_t {
     if (machine().lost != cudaSuccess) return machine().lost;
-    if (call.fault()) return machine().lost = static_cast<cudaError_t>(*call.fault());
+    if (call.fault()) return fail_call(*call.fault());
     const dim3 &b = grid.blocks, &t = grid.threads;
     if (b.x == 0 || b.y == 0 || b.z == 0 || t.x == 0 || t.y == 0 || t.z == 0)
       return cudaErrorInvalidConfiguration;
@@ -563,11 +586,10 @@ cudaError_t launch(const Grid& grid, std::function<void()> body, cudaStream_t st
   machine().last = error;
   if (error != cudaSuccess) return error;
   const std::uint64_t order = draw();
-  enqueue(stream, grid.kernel, [grid, body = std::move(body), order] {
-    run_grid(grid, body, order);
-    return true;
-  });
-  return cudaSuccess;
+  return machine().last = enqueue(stream, grid.kernel, [grid, body = std::move(body), order] {
+           run_grid(grid, body, order);
+           return true;
+         });
 }
 
 cudaEvent_t create_event(bool timed) {
@@ -591,7 +613,7 @@ void destroy_event(cudaEvent_t event) {
 
 std::size_t live_objects() {
   const Machine& m = machine();
-  return m.allocations.size() + m.streams.size() + m.events.size() + m.pinned.size();
+  return m.allocations.size() + m.streams.size() + m.events.size() + m.pinned.size() + live_graphs();
 }
 
 }  // namespace motley::sim

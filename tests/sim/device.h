@@ -9,7 +9,8 @@
 //    draws both this and the order of threads from it. What misses a dependency between streams, or changes
 //    pinned host memory under a copy, therefore gives wrong results.
 //  * Each call of a library can fail: MOTLEY_SIM_FAULT = RANK:CALL:N:CODE makes the N-th CALL of that rank (of
-//    OMPI_COMM_WORLD_RANK, 0 without MPI) return CODE. A CUDA error that loses the device stays, as in CUDA.
+//    OMPI_COMM_WORLD_RANK, 0 without MPI) return CODE. A CUDA error that loses the device stays, as in CUDA; one of
+//    stream capture makes the captures of the device fail.
 //    MOTLEY_SIM_CALLS = FILE makes a process that ends by itself write how often it made each call to FILE.RANK.
 //
 // All calls may come from any thread; one lock serves them all.
@@ -59,9 +60,14 @@ void check_device(const char* call, const char* argument, const void* pointer, s
 bool is_device_memory(const void* pointer);
 bool is_pinned(const void* pointer, std::size_t bytes);
 
+// What the node of a graph is that a piece of work becomes where its stream is captured (graphs.h).
+enum class NodeKind : std::uint8_t { kernel, set, copy_in, copy_out, copy_inside };
+
 // Puts work on a stream. It is called when the stream comes to it, with access to device memory, again and
-// again until it returns true: false says that it waits for something outside.
-void enqueue(cudaStream_t stream, std::string name, std::function<bool()> work);
+// again until it returns true: false says that it waits for something outside. An error where the stream is captured
+// and that has failed: nothing was put anywhere then.
+[[nodiscard]] cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<bool()> work,
+                                  NodeKind kind = NodeKind::kernel);
 // Runs all that is on the stream, and what that waits for.
 void drain(cudaStream_t stream);
 
@@ -76,7 +82,7 @@ void set_fault(const std::string& text);
 // The device of the calling thread.
 int current_device();
 
-// Everything that a kernel or a stand-in of a library has not freed: allocations, streams, events. For tests
+// Everything that a kernel or a stand-in of a library has not freed: allocations, streams, events, graphs. For tests
 // that look for leaks.
 std::size_t live_objects();
 

@@ -386,8 +386,12 @@ ncclResult_t put(const char* name, Kind kind, const void* send, void* receive, s
     if (operation->receives(comm.rank))
       sim::check_device(name, "recvbuff", receive, operation->bytes, size_of(type));
     sim::Stream& on = sim::stream_of(stream);
+    if (on.capture)
+      throw sim::Violation(std::string(name) + ": the stream is being captured, which is not simulated");
     auto launch = [&comm, &on, name, operation] {
-      sim::put(on, {name, [&comm, operation] { return operation->run(comm); }, false, true});
+      if (sim::put(on, {name, [&comm, operation] { return operation->run(comm); }, false, true}) !=
+          cudaSuccess)
+        throw sim::Violation(std::string(name) + ": the stream has been captured since");
     };
     // Every fourth is under way when the call returns.
     comm.polls = comm.operations % 4;

@@ -15,12 +15,13 @@ ncclDataType_t nccl_type(DType dtype) {
 
 }  // namespace
 
-NcclReducer::NcclReducer(std::unique_ptr<Communicator> gpus, Mixed mixed, cudaStream_t compute,
-                         std::size_t elements, std::size_t bucket_bytes, DType dtype)
+NcclReducer::NcclReducer(std::unique_ptr<Communicator> gpus, Mixed mixed,
+                         std::function<cudaStream_t()> compute, std::size_t elements,
+                         std::size_t bucket_bytes, DType dtype)
     : GradientReducer(elements, bucket_bytes, dtype),
       gpus_(std::move(gpus)),
       mixed_(std::move(mixed)),
-      compute_(compute),
+      compute_(std::move(compute)),
       stream_(true) {
   MOTLEY_CUDA(cudaGetDevice(&device_));
   if (gpus_->size() > 1) nccl_ = std::make_unique<NcclCommunicator>(*gpus_);
@@ -114,7 +115,7 @@ void NcclReducer::ready_up_to(std::size_t ready) {
 
 // Puts the sum of a bucket over the GPUs on the stream.
 void NcclReducer::post(std::size_t bucket) {
-  MOTLEY_CUDA(cudaEventRecord(ready_events_[bucket], compute_));
+  MOTLEY_CUDA(cudaEventRecord(ready_events_[bucket], compute_()));
   MOTLEY_CUDA(cudaStreamWaitEvent(stream_, ready_events_[bucket], 0));
   std::byte* const data = bucket_data(bucket);
   const std::size_t count = bucket_elements(bucket);
@@ -197,7 +198,7 @@ double NcclReducer::finish() {
   if (nccl_ && mixed_.any_cpu_ranks) broadcast_from_leader(gradients_.data, elements());
   MOTLEY_CUDA(cudaEventRecord(done_, stream_));
   wait_for(done_, buckets() - 1);
-  MOTLEY_CUDA(cudaStreamWaitEvent(compute_, done_, 0));
+  MOTLEY_CUDA(cudaStreamWaitEvent(compute_(), done_, 0));
   in_step_ = false;
   return now_s() - started_s;
 }

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -36,10 +37,10 @@ class NcclReducer final : public GradientReducer {
     std::unique_ptr<Communicator> hosts;
   };
 
-  // `gpus`: the ranks that have a GPU, of which this is one; `compute` is the stream that writes gradients, of
-  // the device that is current. Collective over the world.
-  NcclReducer(std::unique_ptr<Communicator> gpus, Mixed mixed, cudaStream_t compute, std::size_t elements,
-              std::size_t bucket_bytes, DType dtype);
+  // `gpus`: the ranks that have a GPU, of which this is one; `compute` gives the stream that writes gradients, with all
+  // on it that was to come before, of the device that is current. Collective over the world.
+  NcclReducer(std::unique_ptr<Communicator> gpus, Mixed mixed, std::function<cudaStream_t()> compute,
+              std::size_t elements, std::size_t bucket_bytes, DType dtype);
   // Collective over the GPUs. After a failure it waits for nobody: what is under way is left behind.
   ~NcclReducer() override;
 
@@ -61,7 +62,7 @@ class NcclReducer final : public GradientReducer {
   std::unique_ptr<Communicator> gpus_;
   Mixed mixed_;
   std::unique_ptr<NcclCommunicator> nccl_;  // null: this is the only GPU
-  cudaStream_t compute_;
+  std::function<cudaStream_t()> compute_;
   int device_ = 0;
   cuda::Stream stream_;
   std::vector<cuda::Event> ready_events_;   // by bucket: the gradients are there

@@ -190,6 +190,15 @@ TEST(ReadTrainOptions, the_commands_of_hetseq_are_understood) {
   EXPECT_EQ(read({"--dadelta_weight_decay", "0.5"}).optimizer.weight_decay, 0.5);
 }
 
+TEST(ReadTrainOptions, cuda_graphs_are_on_unless_told) {
+  EXPECT_TRUE(read({}).cuda_graph);
+  EXPECT_FALSE(read({}).cuda_graph_given);
+  EXPECT_EQ(used(read({}), "cuda-graph"), "true");
+  EXPECT_TRUE(read({"--cuda-graph"}).cuda_graph_given);
+  EXPECT_FALSE(read({"--cuda-graph=no"}).cuda_graph);
+  EXPECT_EQ(used(read({"--cuda-graph=no"}), "cuda-graph"), "false");
+}
+
 TEST(ReadTrainOptions, rank_0_says_once_which_options_of_hetseq_do_nothing) {
   const Words arguments = {"--data", "somewhere", "--max-epoch", "3", "--device-id", "0", "--fast-stat-sync"};
   ::testing::internal::CaptureStderr();

@@ -219,7 +219,7 @@ TEST_F(SimDeviceTest, a_wait_is_for_what_was_recorded_before_it) {
 TEST_F(SimDeviceTest, streams_that_wait_for_each_other_are_found) {
   const cuda::Stream stream;
   const sim::Call hold("test");
-  sim::enqueue(stream, "waits for ever", [] { return false; });
+  ASSERT_EQ(sim::enqueue(stream, "waits for ever", [] { return false; }), cudaSuccess);
   expect_violation([&] { cudaStreamSynchronize(stream); }, {"wait for each other"});
 }
 

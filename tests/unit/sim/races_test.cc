@@ -3,6 +3,8 @@
 
 #include <cublas_v2.h>
 
+#include <memory>
+
 #include "device_array.h"
 
 namespace motley::test {
@@ -197,6 +199,53 @@ TEST(SimRaces, streams_need_an_event_or_the_host_between_them) {
     for (const Order order : {Order::none, Order::event_of_before})
       expect_violation([&] { two_streams(order); },
                        {"global memory", "reader", "writer", "no event or stream"});
+  }
+}
+
+// Two nodes of one graph, on branches that only the end brings together, or one after the other; and, `outside`, a reader
+// on another stream while the graph runs.
+void graph(bool branches, bool outside) {
+  DeviceArray<float> data(std::vector<float>(64, 1.0f));
+  const cuda::Stream stream, side;
+  const cuda::Event fork, join;
+  MOTLEY_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+  MOTLEY_CUDA(cudaMemsetAsync(data.data(), 0, data.bytes(), stream));
+  MOTLEY_CUDA(cudaEventRecord(fork, stream));
+  MOTLEY_CUDA(cudaStreamWaitEvent(side, fork, 0));
+  cuda::launch("writer", own_cell_kernel, {1, 64}, stream, data.data());
+  if (!branches) {
+    MOTLEY_CUDA(cudaEventRecord(fork, stream));
+    MOTLEY_CUDA(cudaStreamWaitEvent(side, fork, 0));
+  }
+  if (!outside) cuda::launch("reader", next_block_kernel, {1, 32}, side, data.data());
+  MOTLEY_CUDA(cudaEventRecord(join, side));
+  MOTLEY_CUDA(cudaStreamWaitEvent(stream, join, 0));
+  cudaGraph_t captured = nullptr;
+  MOTLEY_CUDA(cudaStreamEndCapture(stream, &captured));
+  cudaGraphExec_t executable = nullptr;
+  MOTLEY_CUDA(cudaGraphInstantiate(&executable, captured, 0));
+  MOTLEY_CUDA(cudaGraphDestroy(captured));
+  const std::unique_ptr<CUgraphExec_st, cudaError_t (*)(cudaGraphExec_t)> owned(executable,
+                                                                                cudaGraphExecDestroy);
+  // Once more on another stream: the launches follow each other.
+  MOTLEY_CUDA(cudaGraphLaunch(executable, stream));
+  MOTLEY_CUDA(cudaGraphLaunch(executable, side));
+  if (outside) {
+    const cuda::Stream other;
+    cuda::launch("reader", next_block_kernel, {1, 32}, other, data.data());
+    MOTLEY_CUDA(cudaStreamSynchronize(other));
+  }
+  MOTLEY_CUDA(cudaStreamSynchronize(stream));
+  MOTLEY_CUDA(cudaStreamSynchronize(side));
+}
+
+TEST(SimRaces, nodes_of_a_graph_are_in_the_order_of_their_dependencies) {
+  for (std::uint64_t seed = 0; seed < orders; ++seed) {
+    sim::set_order(seed);
+    EXPECT_NO_THROW(graph(false, false));
+    expect_violation([&] { graph(true, false); },
+                     {"global memory", "reader", "writer", "no event or stream"});
+    expect_violation([&] { graph(false, true); }, {"global memory", "reader", "no event or stream"});
   }
 }
 

@@ -76,6 +76,7 @@ std::optional<std::string> Graphs::capture(Stretch* stretch, const std::function
     const bool lost = lost_ || was_invalidated();
     abandon();
     if (!lost) throw;
+    cudaGetLastError();  // so that the next launch does not find it
     return error.what();
   } catch (...) {
     abandon();
@@ -93,6 +94,7 @@ void Graphs::begin_capture() {
   if (capturing_) return;
   if (stretch_ == nullptr || !refuses_graphs(error)) return check(error, "cudaStreamBeginCapture");
   // Nothing is missing: the stretch goes on without.
+  cudaGetLastError();
   open_ = false;
   leave_out(error_text(error, "cudaStreamBeginCapture"));
 }
@@ -176,9 +178,8 @@ void Graphs::abandon() noexcept {
   if (!capturing_) return;
   capturing_ = false;
   cudaGraph_t graph = nullptr;
-  const cudaError_t error = cudaStreamEndCapture(stream_, &graph);
+  cudaStreamEndCapture(stream_, &graph);
   if (graph != nullptr) cudaGraphDestroy(graph);
-  if (refuses_graphs(error)) cudaGetLastError();
 }
 
 void Graphs::leave_out(const std::string& why) {

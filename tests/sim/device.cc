@@ -13,6 +13,7 @@
 #include <new>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cudart.h"
@@ -583,13 +584,17 @@ cudaError_t launch(const Grid& grid, std::function<void()> body, cudaStream_t st
     if (grid.shared_bytes > 48 * 1024) return cudaErrorInvalidValue;
     return cudaSuccess;
   }();
-  machine().last = error;
-  if (error != cudaSuccess) return error;
-  const std::uint64_t order = draw();
-  return machine().last = enqueue(stream, grid.kernel, [grid, body = std::move(body), order] {
-           run_grid(grid, body, order);
-           return true;
-         });
+  const auto put_grid = [&] {
+    const std::uint64_t order = draw();
+    return enqueue(stream, grid.kernel, [grid, body = std::move(body), order] {
+      run_grid(grid, body, order);
+      return true;
+    });
+  };
+  const cudaError_t result = error == cudaSuccess ? put_grid() : error;
+  // A launch says nothing itself: cudaGetLastError does, also of errors before it that nobody asked for.
+  if (result != cudaSuccess) machine().last = result;
+  return std::exchange(machine().last, machine().lost);
 }
 
 cudaEvent_t create_event(bool timed) {

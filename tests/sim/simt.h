@@ -49,7 +49,7 @@ struct Grid {
 // and lanes: the same number gives the same order.
 void run_grid(const Grid& grid, const std::function<void()>& body, std::uint64_t order);
 
-// Puts the grid on a stream, as a launch does. `body` is called when the stream comes to it.
+// Puts the grid on a stream, as a launch and cudaGetLastError after it do. `body` is called when the stream comes to it.
 cudaError_t launch(const Grid& grid, std::function<void()> body, cudaStream_t stream);
 
 // --- What kernels call ------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class SimGraphsTest : public testing::Test {
   }
 
   void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed) const {
+    cudaGetLastError();  // of what was refused before
     ASSERT_EQ(cudaStreamBeginCapture(stream, mode), cudaSuccess);
   }
   cudaGraph_t end() const {
@@ -195,6 +196,13 @@ TEST_F(SimGraphsTest, graphs_are_kept_until_they_are_destroyed_and_not_used_afte
   expect_violation([&] { cudaGraphInstantiate(&other, graph, 0); },
                    {"cudaGraphInstantiate", "does not exist"});
   expect_violation([&] { cudaGraphLaunch(executable, stream); }, {"cudaGraphLaunch", "does not exist"});
+}
+
+TEST_F(SimGraphsTest, an_error_that_nobody_asked_for_shows_in_the_next_launch) {
+  EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed), cudaErrorStreamCaptureUnsupported);
+  EXPECT_THROW(fill(x, 3, stream), Error);
+  EXPECT_EQ(x.values(stream), (std::vector<int>{3, 3}));  // though it was made
+  fill(x, 4, stream);
 }
 
 // --- What may not be done while a stream is captured --------------------------------------------------------

@@ -29,8 +29,6 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "samples of shards that are shuffled together; packed files are shuffled as a whole");
   set.group("network (task bert)");
   add_model_options(set, options.model);
-  set.add("loss-scale", &options.model.loss_scale,
-          "fp16: factor of the loss while its gradient is formed; 0: by itself, as PyTorch's GradScaler");
   set.add_switch("recompute", &options.model.recompute,
                  "keep only the inputs of layers for the backward pass: less memory, a third more work");
   set.group("network and images (other tasks)");
@@ -125,6 +123,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add_switch("no-progress-bar", &options.report.no_progress_bar, "plain lines, also on a terminal");
   set.group("ranks and devices");
   add_device_options(set, shared);
+  set.add("loss-scale", &options.model.loss_scale,
+          "fp16: factor of the loss while its gradient is formed; 0: by itself, as PyTorch's GradScaler");
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
           "largest bucket in which gradients are summed over ranks; small models use smaller ones");
   set.add(
@@ -161,7 +161,8 @@ void check_schedule_options(const OptionSet& set, const train::ScheduleOptions& 
 // refused when the file is read back; and validation data that was not asked for by name may be absent.
 bool plays_a_part(const std::string& name, const train::TrainOptions& options) {
   constexpr std::array bert_options = {
-      "config-file", "dict", "precision", "recompute", "masking", "masked-lm-prob", "max-predictions-per-seq",
+      "config-file", "dict",           "recompute",
+      "masking",     "masked-lm-prob", "max-predictions-per-seq",
       "whole-word"};
   const bool of_bert = std::any_of(bert_options.begin(), bert_options.end(),
                                    [&](std::string_view option) { return option == name; });

@@ -97,9 +97,6 @@ void add_model_options(OptionSet& set, train::ModelOptions& options) {
       "dict", &options.dict,
       "vocab.txt, for --masking dynamic, checkpoints, and a check that the data was made with it; without "
       "it the one beside that config.json");
-  set.add("precision", &options.precision,
-          "fp32; bf16: activations and products in bfloat16, parameters and sums in float32; fp16: the same in "
-          "float16, on GPUs");
   set.add("masking", &options.masking,
           "static: as the data is masked; dynamic: drawn anew every time a sample is used");
   set.add("masked-lm-prob", &options.masked_lm_prob, "dynamic masking: part of the tokens to predict");
@@ -141,6 +138,9 @@ void add_batch_options(OptionSet& set, train::BatchOptions& options, bool traini
 void add_device_options(OptionSet& set, SharedOptions& shared) {
   set.add("device", &shared.device,
           "cpu, cuda (one GPU per rank of a host), or auto: a GPU where a rank sees one; ranks may differ");
+  set.add("precision", &shared.precision,
+          "fp32; bf16: activations and products in bfloat16, parameters and sums in float32; fp16: the same in "
+          "float16, on GPUs");
   set.add_switch("deterministic", &shared.deterministic,
                  "GPUs use only what gives the same bits in every run; CPUs always do");
   set.add_switch("cpu", &shared.cpu, "the same as --device cpu");
@@ -193,6 +193,7 @@ void apply_shared(const SharedOptions& shared, train::TrainOptions& options) {
   if (shared.cpu && shared.device == "cuda")
     fail(ExitCode::usage, "--cpu and --device cuda contradict each other");
   options.device = shared.cpu ? "cpu" : shared.device;
+  options.model.precision = shared.precision;
   options.threads = shared.threads;
   options.slow = shared.slow;
   options.memory_limit = shared.memory_limit;

@@ -14,6 +14,7 @@ struct SharedOptions {
   std::vector<double> adam_betas = {0.9, 0.999};
   bool cpu = false;
   std::string device = "auto";
+  std::string precision = "fp32";
   int threads = 0;
   bool deterministic = false;
   std::string slow, memory_limit;

@@ -29,8 +29,6 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "samples of shards that are shuffled together; packed files are shuffled as a whole");
   set.group("network (task bert)");
   add_model_options(set, options.model);
-  set.add("loss-scale", &options.model.loss_scale,
-          "fp16: factor of the loss while its gradient is formed; 0: by itself, as PyTorch's GradScaler");
   set.add_switch("recompute", &options.model.recompute,
                  "keep only the inputs of layers for the backward pass: less memory, a third more work");
   set.group("network and images (other tasks)");
@@ -129,6 +127,8 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
       "cuda-graph", &options.cuda_graph,
       "GPUs run the passes of micro-batches as CUDA graphs, with the same results; --no-cuda-graph: "
       "kernel by kernel");
+  set.add("loss-scale", &options.model.loss_scale,
+          "fp16: factor of the loss while its gradient is formed; 0: by itself, as PyTorch's GradScaler");
   set.add("bucket-cap-mb", &options.bucket_cap_mb,
           "largest bucket in which gradients are summed over ranks; small models use smaller ones");
   set.add(
@@ -164,9 +164,9 @@ void check_schedule_options(const OptionSet& set, const train::ScheduleOptions& 
 // Whether an option plays a part in the run. What does not is left out of config.ini: given, it would be
 // refused when the file is read back; and validation data that was not asked for by name may be absent.
 bool plays_a_part(const std::string& name, const train::TrainOptions& options) {
-  constexpr std::array bert_options = {
-      "config-file", "dict", "precision", "recompute", "masking", "masked-lm-prob", "max-predictions-per-seq",
-      "whole-word"};
+  constexpr std::array bert_options = {"config-file", "dict",           "recompute",
+                                       "masking",     "masked-lm-prob", "max-predictions-per-seq",
+                                       "whole-word"};
   const bool of_bert = std::any_of(bert_options.begin(), bert_options.end(),
                                    [&](std::string_view option) { return option == name; });
   if (of_bert && options.data.task != "bert") return false;

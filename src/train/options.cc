@@ -144,7 +144,6 @@ void check_model(const ModelOptions& model, const std::string& task) {
   expect_one_of("masking", model.masking, std::array{"static", "dynamic"});
   expect_bert(task, "config-file", !model.config_file.empty());
   expect_bert(task, "dict", !model.dict.empty());
-  expect_bert(task, "precision bf16 or fp16", model.precision != unset.precision);
   expect_bert(task, "recompute", model.recompute);
   expect_bert(task, "masking dynamic", model.masking != unset.masking);
   expect(model.masked_lm_prob > 0 && model.masked_lm_prob <= 1, "masked-lm-prob", model.masked_lm_prob,
@@ -197,6 +196,11 @@ const OptionUsers optimizer_options[] = {
 };
 
 }  // namespace
+
+DType ModelOptions::compute() const {
+  if (precision == "bf16") return DType::bf16;
+  return precision == "fp16" ? DType::f16 : DType::f32;
+}
 
 std::string users_of(const std::string& optimizer_option) {
   return users_text(optimizer_options, optimizer_option);

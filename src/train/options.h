@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace motley::train {
 
 struct OptimizerOptions {
@@ -59,7 +61,7 @@ struct DataOptions {
   std::int64_t shuffle_pool = 65536;   // rows of shards that are shuffled together
 };
 
-// What the network is and how it is computed; of use to task bert alone.
+// What the network is and how it is computed; of use to task bert alone, but for the precision.
 struct ModelOptions {
   std::string config_file;         // bert_config.json; empty: config.json beside the parameters to begin with
   std::string dict;                // vocab.txt
@@ -70,6 +72,9 @@ struct ModelOptions {
   double masked_lm_prob = 0.15;    // for dynamic masking, as are the following
   std::int64_t max_predictions = 0;  // per sequence; 0: masked_lm_prob of its length, rounded up
   bool whole_word = false;
+
+  // Of activations and products.
+  DType compute() const;
 };
 
 // What is trained on images, of use to all tasks but bert.

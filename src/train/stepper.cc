@@ -1,6 +1,7 @@
 #include "train/stepper.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -83,10 +84,17 @@ std::span<const double> Stepper::totals_of_step() const {
   return std::span(own ? own_totals_ : totals_).subspan(next_step_ * totals, totals);
 }
 
-// The loss scale, and what makes the division by the count over the global batch, which comes later, that of the
+// What the loss of a step is multiplied by while its gradient is formed. The loss scale is that of a mean; a sum over the
+// batch is divided by the batch first, rounded up to a power of two, which costs no digits.
+double Stepper::loss_factor(const StepPlan& plan) const {
+  if (!loss_scale_.active() || task_.totals() > 0) return loss_scale_.factor();
+  return loss_scale_.factor() / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(plan.batch)));
+}
+
+// The factor of the loss, and what makes the division by the count over the global batch, which comes later, that of the
 // published policies. A task with totals has divided by this rank's already.
 float Stepper::gradient_weight(const StepPlan& plan) const {
-  const double scale = loss_scale_.factor();
+  const double scale = loss_factor(plan);
   if (local() || !balance::is_published(policy_) || plan.n == 0) return static_cast<float>(scale);
   const double weight = scale * balance::published_gradient_weight(policy_, plan.n, plan.batch, plan.active);
   if (task_.totals() > 0) return static_cast<float>(weight);
@@ -179,6 +187,7 @@ void Stepper::run_micro_batch(const StepPlan& plan, std::int64_t first, std::int
                 gradients_done);
   };
   if (n > 0) region_.begin_micro_batch();
+  task_.parameters().refresh_copy();  // in a rehearsal it would count as done
   if (n == 0 || statistics_ != nullptr) {
     train(done);  // ranks add up in the middle of the pass, which can be neither rehearsed nor begun again
   } else {
@@ -253,7 +262,7 @@ void Stepper::update(const StepPlan& plan, double lr, StepOutcome& outcome) {
   region_.open();
   for (;;) {
     try {
-      outcome.divisor = loss_scale_.factor() * task_.divisor(host_sums_);
+      outcome.divisor = loss_factor(plan) * task_.divisor(host_sums_);
       outcome.grad_norm = update_.norm(outcome.divisor);
       // The same on every rank, since loss and gradient are (but for local steps, which settle it at the
       // average).

@@ -87,6 +87,7 @@ class Stepper {
   bool has_own_statistics() const { return own_statistics_.bytes() > 0; }
   void copy_statistics(ConstView from, View to);
   std::span<const double> totals_of_step() const;
+  double loss_factor(const StepPlan& plan) const;
   float gradient_weight(const StepPlan& plan) const;
   void update(const StepPlan& plan, double lr, StepOutcome& outcome);
   void note_local_step(const StepPlan& plan, const StepOutcome& outcome);

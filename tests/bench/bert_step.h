@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "models/bert.h"
 #include "models/bert_batch.h"
@@ -14,15 +13,6 @@
 #include "train/update.h"
 
 namespace motley::bench {
-
-// "fp32", "bf16" or "fp16".
-inline DType type_of_precision(const std::string& precision) {
-  if (precision == "bf16") return DType::bf16;
-  if (precision == "fp16") return DType::f16;
-  if (precision != "fp32")
-    fail(ExitCode::usage, "there is no precision {}: expected fp32, bf16 or fp16", precision);
-  return DType::f32;
-}
 
 // As many masked tokens as NVIDIA's data has: 20 of 128, 80 of 512.
 inline std::int64_t masked_tokens(std::int64_t n, std::int64_t seq) {
@@ -77,6 +67,7 @@ class BertStep {
     const Pass pass{backend_, true, 1, static_cast<std::uint32_t>(step_), 0, false};
     const BertLossWeights weights{loss_scale_ / static_cast<double>(host_.masked_rows.size()),
                                   loss_scale_ / static_cast<double>(host_.n)};
+    bert_.parameters.refresh_copy();
     const auto train = [&] {
       bert_.train(pass, batch_.load(host_, true, bert_.config().pad_token_id), weights, sums, {});
     };

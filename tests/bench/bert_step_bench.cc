@@ -13,6 +13,7 @@
 
 #include "bert_step.h"
 #include "clocks.h"
+#include "precision.h"
 
 namespace {
 

@@ -93,7 +93,7 @@ class Records {
       const bool has_error = record.contains("error") && record["error"].is_string();
       if (record.value("correct", true) && !has_error) continue;
       std::string text = record["bench"];
-      for (const char* key : {"name", "op", "type", "model", "seq", "precision", "shape"}) {
+      for (const char* key : {"name", "op", "type", "model", "seq", "side", "precision", "shape"}) {
         if (!record.contains(key)) continue;
         text += ' ';
         text += record[key].is_string() ? record[key].get<std::string>() : record[key].dump();
@@ -155,19 +155,27 @@ void print_kernels(const std::vector<Json>& ceilings, const std::vector<Json>& k
   }
 }
 
-void print_steps(const std::vector<Json>& checks, const std::vector<Json>& steps,
-                 const std::vector<Json>& peers) {
+// What steps are of, and how their records name it.
+struct StepKind {
+  const char* bench;  // of "bert_step" and "bert_check"
+  const char* of;
+  const char *size, *rate, *rate_title;
+};
+constexpr StepKind step_kinds[] = {{"bert", "BERT-", "seq", "sequences_per_s", "seq/s"},
+                                   {"image", "", "side", "images_per_s", "images/s"}};
+
+void print_steps(const StepKind& kind, const std::vector<Json>& checks, const std::vector<Json>& steps) {
   for (const Json& c : checks)
-    fmt::print("\ntwo steps of BERT-{} in {} against the CPU: largest difference {}{}", text(c, "model"),
-               text(c, "precision"), text(c, "difference"), c.value("correct", false) ? "" : "  WRONG");
+    fmt::print("\ntwo steps of {}{} in {} against the CPU: largest difference {}{}", kind.of,
+               text(c, "model"), text(c, "precision"), text(c, "difference"),
+               c.value("correct", false) ? "" : "  WRONG");
   if (!checks.empty()) fmt::print("\n");
-  for (const Json& p : peers) fmt::print("\npeer: PyTorch {}, CUDA {}\n", text(p, "torch"), text(p, "cuda"));
   if (steps.empty()) return;
-  fmt::print("\n{:<6} {:>5} {:>4} {:<5} {:>9} {:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}\n", "step", "batch",
-             "seq", "type", "ms", "plain ms", "seq/s", "TFLOP/s", "MFU", "PyTorch ms", "ratio",
+  fmt::print("\n{:<18} {:>5} {:>4} {:<5} {:>9} {:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}\n", "step", "batch",
+             kind.size, "type", "ms", "plain ms", kind.rate_title, "TFLOP/s", "MFU", "PyTorch ms", "ratio",
              "PyTorch's network");
   for (const Json& s : steps) {
-    fmt::print("{:<6} {:>5} {:>4} {:<5} ", text(s, "model"), text(s, "batch"), text(s, "seq"),
+    fmt::print("{:<18} {:>5} {:>4} {:<5} ", text(s, "model"), text(s, "batch"), text(s, kind.size),
                text(s, "precision"));
     if (s.contains("skipped") || !s.contains("ms")) {
       fmt::print("{}\n", s.contains("skipped") ? text(s, "skipped") : text(s, "error"));
@@ -175,10 +183,19 @@ void print_steps(const std::vector<Json>& checks, const std::vector<Json>& steps
     }
     const Json peer = s.value("peer", Json::object());
     fmt::print("{:>9} {:>9} {:>9} {:>8} {:>6} {:>12} {:>6}  {}{}\n", cell(s, "ms", 2), cell(s, "plain_ms", 2),
-               cell(s, "sequences_per_s", 1), cell(s, "tflops", 1), cell(s, "mfu", 2), cell(peer, "ms", 2),
+               cell(s, kind.rate, 1), cell(s, "tflops", 1), cell(s, "mfu", 2), cell(peer, "ms", 2),
                cell(s, "ratio", 2),
                peer.empty() ? "" : text(peer, "network") + ", compiled: " + text(peer, "compiled"),
                s.contains("note") ? "  " + text(s, "note") : "");
+  }
+}
+
+void print_peers(const std::vector<Json>& peers) {
+  std::string before;
+  for (const Json& p : peers) {
+    const std::string line = fmt::format("peer: PyTorch {}, CUDA {}", text(p, "torch"), text(p, "cuda"));
+    if (line != before) fmt::print("\n{}\n", line);
+    before = line;
   }
 }
 
@@ -191,12 +208,16 @@ int print_table(const std::string& out, const std::string& path) {
   }
   print_tests(records.of("tests"));
   print_kernels(records.of("ceilings"), records.of("kernel"));
-  print_steps(records.of("bert_check"), records.of("bert_step"), records.of("peer"));
+  print_peers(records.of("peer"));
+  for (const StepKind& kind : step_kinds) {
+    const std::string bench = kind.bench;
+    print_steps(kind, records.of(bench + "_check"), records.of(bench + "_step"));
+  }
 
   const std::vector<std::string> failures = records.failures();
   Json all;
-  for (const char* kind :
-       {"machine", "tests", "ceilings", "kernel", "peer", "bert_check", "bert_step", "part"}) {
+  for (const char* kind : {"machine", "tests", "ceilings", "kernel", "peer", "bert_check", "bert_step",
+                           "image_check", "image_step", "part"}) {
     all[kind] = Json::array();
     for (Json record : records.of(kind)) {
       record.erase("bench");

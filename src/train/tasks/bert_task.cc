@@ -108,7 +108,7 @@ BertMemory BertTask::memory_of(std::int64_t micro_batch, bool training) const {
           .seq_length = seq_length_,
           .masked = micro_batch * most_predictions(),
           .training = training,
-          .compute = compute(),
+          .compute = options_.compute(),
           .recompute = options_.recompute};
 }
 
@@ -118,7 +118,7 @@ void BertTask::allocate_parameters(Backend& backend, bool training) {
   if (options_.masking == "dynamic")
     dynamic = {{options_.masked_lm_prob, most_predictions(), options_.whole_word}, &*vocabulary_};
   samples_ = std::make_unique<BertSamples>(dynamic);
-  bert_->parameters.allocate(backend, training, compute());
+  bert_->parameters.allocate(backend, training, options_.compute());
 }
 
 std::size_t BertTask::memory_bytes(std::int64_t micro_batch, bool training) const {
@@ -160,11 +160,6 @@ void BertTask::count(const Rows& rows, const Slots& slots, std::span<double> tot
                                slots.first + static_cast<std::uint32_t>(i)));
   }
   totals[sentence_total] += static_cast<double>(rows.n);
-}
-
-DType BertTask::compute() const {
-  if (options_.precision == "bf16") return DType::bf16;
-  return options_.precision == "fp16" ? DType::f16 : DType::f32;
 }
 
 void BertTask::train(const Pass& pass, const Rows& rows, std::span<const double> totals, View sums,

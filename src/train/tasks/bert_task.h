@@ -54,7 +54,6 @@ class BertTask final : public Task {
  private:
   void take_memory(Backend& backend, std::int64_t micro_batch, bool training) override;
   void release_memory() override;
-  DType compute() const;
   // Masked tokens of one sample at most.
   std::int64_t most_predictions() const;
   BertMemory memory_of(std::int64_t micro_batch, bool training) const;

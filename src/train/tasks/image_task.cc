@@ -62,8 +62,8 @@ void check_channels(const ImageSpec& spec, const std::string& path, std::int64_t
 
 }  // namespace
 
-ImageTask::ImageTask(ImageSpec spec, std::int64_t crop_padding, bool flip)
-    : spec_(std::move(spec)), crop_padding_(crop_padding), flip_(flip) {
+ImageTask::ImageTask(ImageSpec spec, std::int64_t crop_padding, bool flip, DType compute)
+    : spec_(std::move(spec)), crop_padding_(crop_padding), flip_(flip), compute_(compute) {
   if (spec_.complete()) build();
 }
 
@@ -137,7 +137,7 @@ void ImageTask::check(const io::RowSource& source, std::uint64_t first, std::uin
 }
 
 void ImageTask::allocate_parameters(Backend& backend, bool training) {
-  network_->parameters.allocate(backend, training);
+  network_->parameters.allocate(backend, training, compute_);
 }
 
 ImageTask::Staging ImageTask::make_staging(BufferSource& source, std::int64_t micro_batch,
@@ -146,21 +146,21 @@ ImageTask::Staging ImageTask::make_staging(BufferSource& source, std::int64_t mi
   const auto elements = static_cast<std::size_t>(network_->body.input_shape().elements());
   Staging staging;
   staging.pixels = source.take(n * elements);
-  staging.input = source.take(n * elements * sizeof(float));
+  staging.input = source.take(n * elements * size_of(compute_));
   staging.labels = source.take(n * sizeof(std::int32_t));
   if (training)
-    staging.dlogits = source.take(n * static_cast<std::size_t>(network_->classes) * sizeof(float));
+    staging.dlogits = source.take(n * static_cast<std::size_t>(network_->classes) * size_of(compute_));
   return staging;
 }
 
 std::size_t ImageTask::memory_bytes(std::int64_t micro_batch, bool training) const {
   BufferSource source;
   make_staging(source, micro_batch, training);
-  return network_->body.memory_bytes(micro_batch, training) + source.bytes();
+  return network_->body.memory_bytes(micro_batch, training, compute_) + source.bytes();
 }
 
 void ImageTask::take_memory(Backend& backend, std::int64_t micro_batch, bool training) {
-  network_->body.reserve(backend, micro_batch, training);
+  network_->body.reserve(backend, micro_batch, training, compute_);
   BufferSource source(backend);
   staging_ = make_staging(source, micro_batch, training);
   staging_.host_labels.resize(static_cast<std::size_t>(micro_batch));
@@ -179,7 +179,7 @@ Metrics ImageTask::metrics(std::span<const double> sums) const {
 
 View ImageTask::load(Backend& backend, const Rows& rows) {
   const Shape shape = network_->body.input_shape().with_batch(rows.n);
-  const View input = staging_.input.view(DType::f32, shape);
+  const View input = staging_.input.view(compute_, shape);
   if (rows.n == 0) return input;
   const auto row_bytes = static_cast<std::size_t>(shape.elements_from(1));
   const View pixels = staging_.pixels.view(DType::u8, shape);
@@ -198,9 +198,10 @@ View ImageTask::load(Backend& backend, const Rows& rows) {
 
 void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double> /*totals*/, View sums,
                       const GradientsDone& done) {
+  network_->parameters.refresh_copy();
   const View input = load(pass.backend, rows);
   const View logits = network_->body.forward(pass, input);
-  const View dlogits = staging_.dlogits.view(DType::f32, logits.shape);
+  const View dlogits = staging_.dlogits.view(compute_, logits.shape);
   if (rows.n > 0) {
     pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, dlogits,
                              pass.gradient_weight);
@@ -209,6 +210,7 @@ void ImageTask::train(const Pass& pass, const Rows& rows, std::span<const double
 }
 
 void ImageTask::evaluate(const Pass& pass, const Rows& rows, View sums) {
+  network_->parameters.refresh_copy();
   const View logits = network_->body.forward(pass, load(pass.backend, rows));
   pass.backend.softmax_nll(logits, staging_.labels.view(DType::i32, Shape{rows.n}), 5, sums, {});
 }
@@ -282,7 +284,8 @@ const ImageSpec imagenet{
 }  // namespace
 
 std::unique_ptr<Task> make_image_task(const TrainOptions& options) {
-  return std::make_unique<ImageTask>(spec_of(options), options.image.crop_padding, options.image.flip);
+  return std::make_unique<ImageTask>(spec_of(options), options.image.crop_padding, options.image.flip,
+                                     options.model.compute());
 }
 
 std::unique_ptr<Task> make_image_task_without_data(const TrainOptions& options) {
@@ -300,7 +303,7 @@ std::unique_ptr<Task> make_image_task_without_data(const TrainOptions& options) 
     if (spec.classes == 0) spec.classes = arch.classes;
   }
   check_channels(spec, options.save.init_from, spec.input[2]);
-  return std::make_unique<ImageTask>(std::move(spec), 0, false);
+  return std::make_unique<ImageTask>(std::move(spec), 0, false, DType::f32);
 }
 
 }  // namespace motley::train

@@ -29,7 +29,8 @@ ImageSpec image_spec(const std::string& task);
 
 class ImageTask final : public Task {
  public:
-  ImageTask(ImageSpec spec, std::int64_t crop_padding, bool flip);
+  // `compute`: the type of activations and products; logits, losses and statistics are float32.
+  ImageTask(ImageSpec spec, std::int64_t crop_padding, bool flip, DType compute = DType::f32);
 
   std::string name() const override { return spec_.task; }
   bool has_subset(const DataOptions& data, const std::string& subset) const override;
@@ -69,6 +70,7 @@ class ImageTask final : public Task {
   ImageSpec spec_;
   std::int64_t crop_padding_;
   bool flip_;
+  DType compute_;
   std::unique_ptr<ImageNetwork> network_;  // once the specification is complete
   std::vector<float> mean_, deviation_;    // as the device takes them
   Staging staging_;

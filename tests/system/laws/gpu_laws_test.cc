@@ -236,12 +236,64 @@ TEST_F(GpuBertLaws, gradients_may_travel_in_bfloat16) {
   }
 }
 
+TEST_F(GpuImageLaws, law1_holds_in_half_precision_to_its_precision) {
+  constexpr std::int64_t steps = 4, batch = 20;
+  const auto in = [&](const char* precision, const std::string& run) {
+    TrainOptions result = options(run, steps);
+    result.batch.global_batch = batch;
+    result.model.precision = precision;
+    return result;
+  };
+  const Trace exact = train_on("c", in("fp32", "exact"));
+  const Trace bf16 = train_on("gg", in("bf16", "bf16"));
+  expect_same(exact, bf16, 2e-2, 1e-1, "2 GPUs in bfloat16 against float32");
+  expect_same(bf16, train_on("gcg", with_weights(in("bf16", "mixed"), "1,5,2")), 2e-2, 1e-1,
+              "GPU, CPU, GPU in bfloat16 with shares 1:5:2 against 2 GPUs");
+  const Trace fp16 = train_on(gpus_only(4), in("fp16", "fp16"));
+  expect_same(exact, fp16, 1e-2, 5e-2, "up to 4 GPUs in float16 against float32");
+  expect_same(fp16, train_on("g", in("fp16", "one16")), 1e-2, 5e-2, "1 GPU in float16 against up to 4");
+  TrainOptions fixed = in("fp16", "fixed");
+  fixed.model.loss_scale = 1024;
+  const Trace scaled = train_on("g", fixed);
+  expect_same(exact, scaled, 1e-2, 5e-2, "1 GPU in float16 with a loss scale of 1024");
+  if (world_.rank() != 0) return;
+  // The scale is that of the mean loss: the gradient of the sum has it over 32, the power of two above the batch.
+  EXPECT_EQ(exact.first_count, batch);
+  EXPECT_EQ(fp16.first_count, 65536.0 / 32 * batch);
+  EXPECT_EQ(scaled.first_count, 1024.0 / 32 * batch);
+}
+
+// Images of 16 x 16 pixels end as one each, of which a batch norm makes much: 0.25 of the gradient in bfloat16.
+TEST_F(GpuBatchNormLaws, law1_holds_in_half_precision_to_its_precision) {
+  constexpr std::int64_t steps = 1;
+  const auto in = [&](const char* precision, const std::string& run) {
+    TrainOptions result = options(run, steps);
+    result.model.precision = precision;
+    return result;
+  };
+  const Trace exact = train_on("c", in("fp32", "exact"));
+  const auto compare = [&](const Trace& trace, double losses, double gradients, double statistics,
+                           const std::string& what) {
+    expect_same(exact, trace, losses, gradients, what);
+    if (world_.rank() == 0) {
+      EXPECT_LT(relative_distance(trace.statistics, exact.statistics), statistics) << what;
+    }
+  };
+  compare(train_on("gcg", with_weights(in("bf16", "bf16"), "1,2,0")), 2e-2, 0.4, 1e-2,
+          "GPU, CPU, GPU in bfloat16 with shares 1:2:0");
+  TrainOptions fp16 = in("fp16", "fp16");
+  fp16.model.loss_scale = 1024;
+  compare(train_on(gpus_only(2), fp16), 5e-3, 0.1, 2e-3, "up to 2 GPUs in float16");
+}
+
 TEST_F(GpuImageLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {
   constexpr std::int64_t steps = 6, stop = 4;
-  for (const Devices devices : {"ggg", "gcg"}) {
-    const TrainOptions whole = with_weights(options("whole" + devices, steps), "3,1,2");
+  for (const char* precision : {"fp32", "fp16"}) {
+    const Devices devices = precision == std::string("fp32") ? "gcg" : gpus_only(3);
+    TrainOptions whole = with_weights(options(std::string("whole") + precision, steps), "3,1,2");
+    whole.model.precision = precision;
     TrainOptions first = whole;
-    first.save.save_dir = path_ + "/parts" + devices;
+    first.save.save_dir = path_ + "/parts" + precision;
     first.max_update = stop;
     TrainOptions second = first;
     second.max_update = steps;

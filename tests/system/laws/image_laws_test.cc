@@ -178,12 +178,45 @@ TEST_F(BatchNormLaws, law1_statistics_are_those_of_the_global_batch_whatever_the
       << "statistics of micro-batches are others";
 }
 
+// Rounding to 8 bits in each of 80 layers, whose batch norms it passes through, is a tenth of the gradient.
+TEST_F(BatchNormLaws, law1_holds_in_bfloat16_to_its_precision) {
+  constexpr std::int64_t steps = 20;
+  const auto in_bfloat16 = [&](const std::string& run) {
+    TrainOptions result = smooth(run, steps);
+    result.model.precision = "bf16";
+    return result;
+  };
+  const Trace exact = train(1, smooth("exact", steps)), one = train(1, in_bfloat16("one"));
+  const auto compare = [&](const Trace& wanted, const Trace& trace, double gradients,
+                           const std::string& what) {
+    Worlds::expect_same(wanted, trace, 2e-2, gradients, what);
+    if (world_.rank() == 0) {
+      EXPECT_LT(relative_distance(trace.statistics, wanted.statistics), 2e-2) << what;
+    }
+  };
+  compare(exact, one, 0.25, "bfloat16 against float32");
+  compare(one, train(2, in_bfloat16("two")), 0.15, "bfloat16, 2 ranks");
+  compare(one, train(4, with_weights(in_bfloat16("unequal"), "1,2,0,5")), 0.15, "bfloat16, shares 1:2:0:5");
+  TrainOptions by_share = by_micro_batch(with_weights(in_bfloat16("apart"), "1,2,5"));
+  by_share.max_update = 1;
+  const Trace apart = train(3, by_share);
+  if (world_.rank() != 0) return;
+  EXPECT_NE(exact.losses, one.losses);
+  EXPECT_GT(relative_distance(apart.first_gradient, one.first_gradient), 0.5)
+      << "statistics of micro-batches are others";
+}
+
 TEST_F(BatchNormLaws, law4_a_stopped_and_continued_run_is_the_run_that_was_never_stopped) {
   constexpr std::int64_t batch = 24, steps = 6, stop = 4;
-  for (const bool sync : {true, false}) {
-    const std::string name = sync ? "sync" : "apart";
+  struct Case {
+    bool sync;
+    const char* precision;
+  };
+  for (const auto& [sync, precision] : {Case{true, "fp32"}, {false, "fp32"}, {true, "bf16"}}) {
+    const std::string name = std::string(sync ? "sync" : "apart") + precision;
     TrainOptions whole = with_weights(options(name, batch, steps), "3,1,2");
     whole.image.sync_bn = sync;
+    whole.model.precision = precision;
     // Running statistics come together whenever a checkpoint is due.
     whole.save.save_interval_updates = stop;
     TrainOptions first = whole;

@@ -70,18 +70,21 @@ class GpuGraphs : public GpuProgram {
 
 TEST_F(GpuGraphs, training_has_the_same_bits_with_and_without) {
   for (const std::string task : {"bert", "mnist"}) {
-    for (const int ranks : {1, 2}) {
-      SCOPED_TRACE(task + " on " + std::to_string(ranks));
-      const std::string name = task + std::to_string(ranks);
-      const auto graphs = calls(ranks, words(task, name, {"--max-update", "5"}));
-      const auto none = calls(ranks, words(task, name + "-none", {"--max-update", "5", "--no-cuda-graph"}));
+    for (const auto& [ranks, precision] : {std::pair{1, "fp32"}, {2, "fp32"}, {2, "bf16"}}) {
+      SCOPED_TRACE(fmt::format("{} on {} in {}", task, ranks, precision));
+      const std::string name = fmt::format("{}{}{}", task, ranks, precision);
+      const std::vector<std::string> more = {"--max-update", "5", "--precision", precision};
+      std::vector<std::string> without = more;
+      without.emplace_back("--no-cuda-graph");
+      const auto graphs = calls(ranks, words(task, name, more)),
+                 none = calls(ranks, words(task, name + "-none", without));
       EXPECT_GT(graphs.at("cudaGraphLaunch"), 6u);
       EXPECT_FALSE(none.contains("cudaStreamBeginCapture"));
       ASSERT_EQ(losses(name).size(), 5u);
       expect_same_bits(name, name + "-none");
     }
   }
-  const std::string config = read_file(data("bert1") + "/config.ini", ExitCode::input);
+  const std::string config = read_file(data("bert1fp32") + "/config.ini", ExitCode::input);
   EXPECT_NE(config.find("\ncuda-graph = true\n"), std::string::npos) << config;
 }
 

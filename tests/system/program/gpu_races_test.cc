@@ -34,12 +34,14 @@ TEST_P(GpuRaces, none_while_gpus_and_cpus_train_together) {
 TEST_P(GpuRaces, none_in_a_convolutional_network) {
   std::filesystem::create_directory(directory_.path() / "images");
   write_learnable_images(directory_.path() / "images" / "train.h5", 256, 1);
-  const MpiRun run =
-      run_motley(2,
-                 {"train", "--task", "mnist", "--data", data("images"), "--save-dir", data("run"),
-                  "--global-batch", "16", "--max-update", "4", "--device", "cuda", "--log-interval", "1"},
-                 300, in_order());
-  EXPECT_EQ(run.job.exit_code, 0) << run.job.err;
+  for (const std::string precision : {"fp32", "fp16"}) {
+    const MpiRun run = run_motley(2,
+                                  {"train", "--task", "mnist", "--data", data("images"), "--save-dir",
+                                   data("run" + precision), "--precision", precision, "--global-batch", "16",
+                                   "--max-update", "4", "--device", "cuda", "--log-interval", "1"},
+                                  300, in_order());
+    EXPECT_EQ(run.job.exit_code, 0) << run.job.err;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(, GpuRaces, testing::Values("1", "2", "3"),

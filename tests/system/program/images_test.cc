@@ -111,6 +111,34 @@ TEST_F(Images, made_up_classes_are_learned_by_unequal_ranks_and_judged_by_what_t
   EXPECT_NEAR(result["loss"].get<double>(), (*best)["loss"].get<double>(), 1e-5);
 }
 
+TEST_F(Images, are_trained_on_in_bfloat16_and_judged_in_either_type) {
+  for (const char* name : {"train.h5", "test.h5"})
+    ASSERT_EQ(synth(name, {"--samples", "120", "--height", "16", "--width", "16"}).job.exit_code, 0);
+  const test::MpiRun run = train(2, "images",
+                                 {"--arch", "shufflenetv2_0.5", "--precision", "bf16", "--valid-subset",
+                                  "test", "--global-batch", "20", "--max-epoch", "1", "--lr", "0.01"});
+  ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
+  EXPECT_NE(read_file(saved / "config.ini", ExitCode::input).find("\nprecision = bf16\n"), std::string::npos);
+  // What is stored is the float32 arena.
+  const std::string model = read_file(saved / "latest" / "model.safetensors", ExitCode::input);
+  EXPECT_NE(model.find("\"F32\""), std::string::npos);
+  EXPECT_EQ(model.find("\"BF16\""), std::string::npos);
+  Json valid;
+  for (const Json& line : test::metrics_of(saved))
+    if (line.contains("valid")) valid = line;
+  const auto loss = [&](const char* precision) {
+    const test::MpiRun judged =
+        test::run_motley(2, {"eval", "--task", "images", "--data", data.string(), "--valid-subset", "test",
+                             "--save-dir", saved.string(), "--precision", precision, "--log-format", "json"});
+    EXPECT_EQ(judged.job.exit_code, 0) << judged.job.err;
+    return Json::parse(judged.job.out)["loss"].get<double>();
+  };
+  const double while_training = valid["loss"].get<double>(), bf16 = loss("bf16"), fp32 = loss("fp32");
+  EXPECT_NEAR(bf16, while_training, 1e-6 * while_training);
+  EXPECT_NEAR(fp32, bf16, 1e-2 * bf16);
+  EXPECT_NE(fp32, bf16);
+}
+
 TEST_F(Images, cifar_is_converted_and_trained_on_by_its_recipe) {
   const fs::path published = directory.path() / "cifar-10-batches-bin";
   write_cifar(published, 60);

@@ -118,6 +118,7 @@ TEST(ReadTrainOptions, what_was_used_is_read_back_and_what_played_no_part_is_lef
       {"--task", "cifar10", "--arch", "lenet"},
       {"--task", "cifar10", "--no-sync-bn", "--max-sentences", "16"},
       {"--task", "cifar10", "--policy", "edp"},
+      {"--task", "images", "--precision", "fp16", "--loss-scale", "1024"},
       {"--task", "images", "--optimizer", "adamw", "--lr-scheduler", "step", "--lr-milestones", "2,3",
        "--mean", "0.5,0.4", "--deviation", "0.2,0.2"},
       {"--task", "cifar100", "--nesterov=no", "--lr-unit", "update", "--total-num-update", "90"},
@@ -138,9 +139,10 @@ TEST(ReadTrainOptions, what_was_used_is_read_back_and_what_played_no_part_is_lef
   }
   const train::TrainOptions mnist = read({});
   for (const char* name : {"momentum", "nesterov", "adam-betas", "adam-eps", "masking", "masked-lm-prob",
-                           "precision", "recompute", "whole-word", "valid-subset"}) {
+                           "recompute", "whole-word", "valid-subset", "loss-scale"}) {
     EXPECT_EQ(used(mnist, name), "") << name;
   }
+  EXPECT_EQ(used(mnist, "precision"), "fp32");
   EXPECT_EQ(used(mnist, "adadelta-rho"), "0.9");
   EXPECT_EQ(used(read({"--task", "bert"}), "masked-lm-prob"), "");
 }

@@ -10,6 +10,7 @@
 #include "balance/shares.h"
 #include "support/expect_warnings.h"
 #include "train/tasks/bert_task.h"
+#include "train/tasks/image_task.h"
 
 namespace motley::train {
 namespace {
@@ -173,6 +174,13 @@ TEST(Task, says_beforehand_what_it_takes) {
     Rank rank(training);
     expect_exact(*rank.task, *rank.backend, training, "mnist");
     for (const std::string precision : {"fp32", "bf16"}) {
+      TrainOptions of_images;
+      of_images.data.task = "cifar10";
+      of_images.image.arch = "shufflenetv2_0.5";
+      of_images.model.precision = precision;
+      const std::unique_ptr<Task> images = make_image_task(of_images);
+      images->allocate_parameters(*rank.backend, training);
+      expect_exact(*images, *rank.backend, training, "images " + precision);
       ModelOptions options;
       options.precision = precision;
       options.recompute = precision == "bf16";

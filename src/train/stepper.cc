@@ -37,7 +37,8 @@ Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, B
   host_sums_.resize(sums);
   local_sums_.assign(sums, 0.0);
   if (statistics) statistics_ = std::make_unique<BatchStatistics>(std::move(statistics), region_);
-  if (!whole_shares_) own_statistics_ = Buffer(backend, task.parameters().statistics().bytes());
+  // Where ranks add up in the middle of a pass it is not done again.
+  if (!statistics_) own_statistics_ = Buffer(backend, task.parameters().statistics().bytes());
   const bool has_gpu = backend.device().kind == "cuda";
   double kinds[] = {has_gpu ? 1.0 : 0.0, has_gpu ? 0.0 : 1.0};
   world.all_reduce_max(kinds, "the kinds of devices");
@@ -118,9 +119,8 @@ void Stepper::run_share(const StepPlan& plan) {
       micro_batches_.halve(why);
       if (has_own_statistics())
         copy_statistics(before, statistics);  // which the passes that were done have moved
-    } catch (const StretchLost&) {
-      if (released_) throw;
-      region_.forget_micro_batches();
+    } catch (const StretchLost& why) {
+      begin_again_after(why);
       if (has_own_statistics()) copy_statistics(before, statistics);
     }
   }
@@ -135,7 +135,7 @@ void Stepper::run_micro_batches(const StepPlan& plan, const std::vector<std::int
   std::int64_t done = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const bool last = i + 1 == sizes.size();
-    run_micro_batch(plan, done, sizes[i], last && micro_batches_.tried() && !local() ? release() : nullptr);
+    run_micro_batch(plan, done, sizes[i], last && micro_batches_.tried() ? release() : nullptr);
     done += sizes[i];
   }
 }
@@ -155,6 +155,32 @@ void Stepper::run_whole_share(const StepPlan& plan) {
   if (statistics_) statistics_->end_step();
 }
 
+// The same on one rank, whose pass can be a stretch of the device: what that loses is done again.
+void Stepper::run_whole_batch(const StepPlan& plan) {
+  const View statistics = task_.parameters().statistics(),
+             before = own_statistics_.view(DType::f32, statistics.shape);
+  if (own_statistics_.bytes() > 0) copy_statistics(statistics, before);
+  for (;;) {
+    try {
+      return run_whole_share(plan);
+    } catch (const StretchLost& why) {
+      begin_again_after(why);
+      if (own_statistics_.bytes() > 0) copy_statistics(before, statistics);
+    }
+  }
+}
+
+// After a part of a micro-batch was lost on the device.
+void Stepper::begin_again_after(const StretchLost& why) {
+  if (released_)
+    fail(ExitCode::device,
+         "{}; the step cannot be done again, since gradients of it may be with other ranks: start the run "
+         "again, "
+         "with --no-cuda-graph should this come back",
+         why.what());
+  region_.forget_micro_batches();
+}
+
 void Stepper::fail_whole_share(const StepPlan& plan, const OutOfMemory& why) const {
   fail(ExitCode::device,
        "step {}: {}; its share are {} samples, which batch norm takes at once: expected a smaller "
@@ -163,7 +189,9 @@ void Stepper::fail_whole_share(const StepPlan& plan, const OutOfMemory& why) con
        plan.step, why.what(), plan.n);
 }
 
+// One rank alone keeps its gradients.
 GradientsDone Stepper::release() {
+  if (local() || world_.size() == 1) return nullptr;
   return [this](std::size_t elements) {
     region_.lap();
     released_ = true;
@@ -231,7 +259,13 @@ StepOutcome Stepper::run(double lr) {
   if (!local()) reducer_->begin(gradients);
   released_ = false;
   region_.open();
-  whole_shares_ ? run_whole_share(plan) : run_share(plan);
+  if (!whole_shares_) {
+    run_share(plan);
+  } else if (statistics_) {
+    run_whole_share(plan);
+  } else {
+    run_whole_batch(plan);
+  }
   region_.close();
   if (!local()) outcome.times.wait_s += reducer_->finish();
 

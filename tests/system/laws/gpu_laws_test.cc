@@ -266,6 +266,7 @@ TEST_F(GpuImageLaws, law1_holds_in_half_precision_to_its_precision) {
 // Images of 16 x 16 pixels end as one each, of which a batch norm makes much: 0.25 of the gradient in bfloat16.
 TEST_F(GpuBatchNormLaws, law1_holds_in_half_precision_to_its_precision) {
   constexpr std::int64_t steps = 1;
+  write_images(16);
   const auto in = [&](const char* precision, const std::string& run) {
     TrainOptions result = options(run, steps);
     result.model.precision = precision;

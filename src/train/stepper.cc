@@ -102,13 +102,9 @@ float Stepper::gradient_weight(const StepPlan& plan) const {
   return static_cast<float>(weight * static_cast<double>(plan.batch) / static_cast<double>(plan.n));
 }
 
-// A rank that runs out of memory does its share again in smaller micro-batches, and one whose device lost a part of a
-// micro-batch does it again as it is. That is possible as long as no gradient is on its way to the others, so they are
-// held back until a size has proved itself.
+// A rank that runs out of memory does its share again in smaller micro-batches. That is possible as long as no gradient is
+// on its way to the others, so they are held back until a size has proved itself.
 void Stepper::run_share(const StepPlan& plan) {
-  const View statistics = task_.parameters().statistics(),
-             before = own_statistics_.view(DType::f32, statistics.shape);
-  if (has_own_statistics()) copy_statistics(statistics, before);
   for (;;) {
     try {
       run_micro_batches(plan, micro_batches_.prepare(plan.n));
@@ -117,11 +113,7 @@ void Stepper::run_share(const StepPlan& plan) {
       if (released_) throw;
       region_.forget_micro_batches();
       micro_batches_.halve(why);
-      if (has_own_statistics())
-        copy_statistics(before, statistics);  // which the passes that were done have moved
-    } catch (const StretchLost& why) {
-      begin_again_after(why);
-      if (has_own_statistics()) copy_statistics(before, statistics);
+      restore_statistics();
     }
   }
   if (plan.n > 0) micro_batches_.mark_tried();
@@ -155,21 +147,6 @@ void Stepper::run_whole_share(const StepPlan& plan) {
   if (statistics_) statistics_->end_step();
 }
 
-// The same on one rank, whose pass can be a stretch of the device: what that loses is done again.
-void Stepper::run_whole_batch(const StepPlan& plan) {
-  const View statistics = task_.parameters().statistics(),
-             before = own_statistics_.view(DType::f32, statistics.shape);
-  if (own_statistics_.bytes() > 0) copy_statistics(statistics, before);
-  for (;;) {
-    try {
-      return run_whole_share(plan);
-    } catch (const StretchLost& why) {
-      begin_again_after(why);
-      if (own_statistics_.bytes() > 0) copy_statistics(before, statistics);
-    }
-  }
-}
-
 // After a part of a micro-batch was lost on the device.
 void Stepper::begin_again_after(const StretchLost& why) {
   if (released_)
@@ -179,6 +156,7 @@ void Stepper::begin_again_after(const StretchLost& why) {
          "with --no-cuda-graph should this come back",
          why.what());
   region_.forget_micro_batches();
+  restore_statistics();
 }
 
 void Stepper::fail_whole_share(const StepPlan& plan, const OutOfMemory& why) const {
@@ -232,6 +210,19 @@ void Stepper::copy_statistics(ConstView from, View to) {
   backend_.copy_channels(from, 0, to, 0, one_pixel[3]);
 }
 
+void Stepper::keep_statistics() {
+  if (own_statistics_.bytes() == 0) return;
+  const View statistics = task_.parameters().statistics();
+  copy_statistics(statistics, own_statistics_.view(DType::f32, statistics.shape));
+}
+
+// The passes that were done have moved them.
+void Stepper::restore_statistics() {
+  if (own_statistics_.bytes() == 0) return;
+  const View statistics = task_.parameters().statistics();
+  copy_statistics(own_statistics_.view(DType::f32, statistics.shape), statistics);
+}
+
 double Stepper::combine_statistics() {
   if (!has_own_statistics() || !uncombined_ || world_.size() == 1) return 0;
   const View statistics = task_.parameters().statistics();
@@ -259,12 +250,14 @@ StepOutcome Stepper::run(double lr) {
   if (!local()) reducer_->begin(gradients);
   released_ = false;
   region_.open();
-  if (!whole_shares_) {
-    run_share(plan);
-  } else if (statistics_) {
-    run_whole_share(plan);
-  } else {
-    run_whole_batch(plan);
+  keep_statistics();
+  for (bool done = false; !done;) {
+    try {
+      whole_shares_ ? run_whole_share(plan) : run_share(plan);
+      done = true;
+    } catch (const StretchLost& why) {
+      begin_again_after(why);
+    }
   }
   region_.close();
   if (!local()) outcome.times.wait_s += reducer_->finish();

@@ -80,7 +80,6 @@ class Stepper {
   void run_share(const StepPlan& plan);
   void run_micro_batches(const StepPlan& plan, const std::vector<std::int64_t>& sizes);
   void run_whole_share(const StepPlan& plan);
-  void run_whole_batch(const StepPlan& plan);
   void begin_again_after(const StretchLost& why);
   [[noreturn]] void fail_whole_share(const StepPlan& plan, const OutOfMemory& why) const;
   // Samples [first, first + n) of the share.
@@ -88,6 +87,8 @@ class Stepper {
   GradientsDone release();
   bool has_own_statistics() const { return !whole_shares_ && own_statistics_.bytes() > 0; }
   void copy_statistics(ConstView from, View to);
+  void keep_statistics();
+  void restore_statistics();
   std::span<const double> totals_of_step() const;
   double loss_factor(const StepPlan& plan) const;
   float gradient_weight(const StepPlan& plan) const;

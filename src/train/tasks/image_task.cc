@@ -297,7 +297,9 @@ std::unique_ptr<Task> make_image_task_without_data(const TrainOptions& options) 
     const ImageArch& arch = find_image_arch(spec.arch);
     for (const ImageSpec& home : {image_spec("mnist"), image_spec("cifar10"), imagenet}) {
       if (home.input != arch.input) continue;
-      if (spec.mean.empty()) spec.mean = home.mean, spec.deviation = home.deviation;
+      if (!spec.mean.empty()) break;
+      spec.mean = home.mean;
+      spec.deviation = home.deviation;
     }
     if (spec.input.rank() == 0) spec.input = arch.input;
     if (spec.classes == 0) spec.classes = arch.classes;

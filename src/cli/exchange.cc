@@ -66,8 +66,7 @@ void import_model(const std::vector<std::string>& arguments, const Context& cont
     set.parse(arguments);
     set.require({"from", "save-dir"});
     for (const char* name : {"arch", "classes", "mean", "deviation"})
-      if (options.task == "bert" && set.given(name))
-        fail(ExitCode::usage, "--{} is for images; this is task bert", name);
+      train::expect_images(options.task, name, set.given(name));
   });
   comm::agree_on_root(context.world, "importing", [&] { train::import_model(options); });
 }

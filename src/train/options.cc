@@ -160,10 +160,6 @@ void check_model(const ModelOptions& model, const std::string& task) {
   expect_dynamic("whole-word", model.whole_word);
 }
 
-void expect_images(const std::string& task, const char* option, bool given) {
-  if (given && task == "bert") fail(ExitCode::usage, "--{} is for images; this is task bert", option);
-}
-
 void check_image(const ImageOptions& image, const std::string& task) {
   expect_images(task, "arch", !image.arch.empty());
   expect_images(task, "classes", image.classes != 0);
@@ -196,6 +192,10 @@ const OptionUsers optimizer_options[] = {
 };
 
 }  // namespace
+
+void expect_images(const std::string& task, const char* option, bool given) {
+  if (given && task == "bert") fail(ExitCode::usage, "--{} is for images; this is task bert", option);
+}
 
 DType ModelOptions::compute() const {
   if (precision == "bf16") return DType::bf16;

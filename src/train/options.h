@@ -150,6 +150,9 @@ bool schedule_uses(const ScheduleOptions& schedule, const std::string& option);
 std::string users_of(const std::string& optimizer_option);
 bool optimizer_uses(const std::string& optimizer, const std::string& option);
 
+// Error(usage) when an option of images was given to another task.
+void expect_images(const std::string& task, const char* option, bool given);
+
 // Checks what single options cannot know of each other; throws Error(usage) with one sentence.
 void check_options(const TrainOptions& options, int ranks);
 

@@ -33,7 +33,7 @@ void settle_batch_norm(TrainOptions& options, const Given& given) {
   const bool published = balance::is_published(balance::parse_policy(options.batch.policy));
   if (!given("sync-bn")) options.image.sync_bn = !published && options.batch.local_steps == 1;
   if (!options.image.sync_bn || !given("sync-bn")) return;
-  if (options.data.task == "bert") fail(ExitCode::usage, "--sync-bn is for images; this is task bert");
+  expect_images(options.data.task, "sync-bn", true);
   if (options.batch.local_steps > 1)
     fail(ExitCode::usage,
          "--sync-bn and --local-steps {} contradict each other: ranks that step alone normalise by their own "

@@ -60,7 +60,8 @@ class BertStep {
 
   // The loss: of masked tokens and next sentences, means of the batch. `stretch`: the passes are a stretch of the backend,
   // as in the trainer.
-  double step(double lr = 1e-5, bool stretch = true) {
+  static constexpr double rate = 1e-5;
+  double step(double lr = rate, bool stretch = true) {
     ++step_;
     const View sums = update_->sums();
     backend_.fill_zero(sums);

@@ -88,7 +88,8 @@ class ImageStep {
   }
 
   // The mean loss of the batch. `stretch`: the passes are a stretch of the backend, as in the trainer.
-  double step(double lr = 1e-3, bool stretch = true) {
+  static constexpr double rate = 1e-3;
+  double step(double lr = rate, bool stretch = true) {
     ++step_;
     const View sums = update_->sums();
     backend_.fill_zero(sums);

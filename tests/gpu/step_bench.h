@@ -52,7 +52,7 @@ double difference_of_two_steps(Step& ours, Step& reference, double lr) {
   return error;
 }
 
-// `Step` is made by derived classes and has double step(rate, stretch): the loss, and whether the passes are a stretch of the
+// `Step` is made by derived classes and has a `rate` and double step(rate, stretch): the loss, and whether the passes are a stretch of the
 // backend (on a GPU: CUDA graphs), as in the trainer.
 template <class Step>
 class StepBench {
@@ -95,7 +95,7 @@ class StepBench {
     Timed result;
     const auto seconds_of_step = [&](bool graphs) {
       const double start = now_s();
-      for (std::int64_t i = 0; i < wanted.steps; ++i) result.loss = step_->step(1e-5, graphs);
+      for (std::int64_t i = 0; i < wanted.steps; ++i) result.loss = step_->step(Step::rate, graphs);
       return std::max((now_s() - start) / static_cast<double>(wanted.steps), 1e-9);
     };
     if (backend_->device().kind == "cuda") result.plain_s = seconds_of_step(false);

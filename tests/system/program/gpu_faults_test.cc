@@ -104,25 +104,9 @@ class GpuCalls : public GpuProgram {
     if (task == "bert")
       return train(
           {"--max-update", "3", "--save-interval-updates", "2", "--clip-norm", "1", "--timeout", "5"}, run);
-    return {"train",
-            "--task",
-            "mnist",
-            "--data",
-            data("images"),
-            "--save-dir",
-            data(run),
-            "--valid-subset",
-            "test",
-            "--global-batch",
-            "8",
-            "--max-update",
-            "3",
-            "--save-interval-updates",
-            "2",
-            "--timeout",
-            "5",
-            "--log-interval",
-            "1"};
+    return train_images({"--valid-subset", "test", "--global-batch", "8", "--max-update", "3",
+                         "--save-interval-updates", "2", "--timeout", "5"},
+                        run);
   }
 
   // How often rank 1 of such a run makes each call.

@@ -19,30 +19,11 @@ class GpuGraphs : public GpuProgram {
   // Steps of several micro-batches on each of two ranks, with dropout.
   std::vector<std::string> words(const std::string& task, const std::string& run,
                                  std::vector<std::string> more = {}) const {
-    more.insert(more.end(), {"--device", "cuda", "--deterministic"});
-    if (task == "bert") {
-      more.insert(more.end(), {"--global-batch", "12", "--max-sentences", "2"});
-      return train(more, run);
-    }
-    std::vector<std::string> words = {"train",
-                                      "--task",
-                                      "mnist",
-                                      "--data",
-                                      data("images"),
-                                      "--save-dir",
-                                      data(run),
-                                      "--global-batch",
-                                      "12",
-                                      "--max-sentences",
-                                      "2",
-                                      "--policy",
-                                      "sync",
-                                      "--lr",
-                                      "0.1",
-                                      "--log-interval",
-                                      "1"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    more.insert(more.end(),
+                {"--device", "cuda", "--deterministic", "--global-batch", "12", "--max-sentences", "2"});
+    if (task == "bert") return train(more, run);
+    more.insert(more.end(), {"--policy", "sync", "--lr", "0.1"});
+    return train_images(more, run);
   }
 
   // Trains so many steps and gives what rank 0 called how often.

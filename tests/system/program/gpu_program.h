@@ -46,6 +46,15 @@ class GpuProgram : public testing::Test {
     return arguments;
   }
 
+  // Task mnist on the set "images", with these options.
+  std::vector<std::string> train_images(const std::vector<std::string>& options,
+                                        const std::string& run) const {
+    std::vector<std::string> arguments = {"train",      "--task",  "mnist",          "--data", data("images"),
+                                          "--save-dir", data(run), "--log-interval", "1"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    return arguments;
+  }
+
   // Losses of metrics.jsonl.
   std::vector<double> losses(const std::string& run = "run") const {
     return values_of(data(run), "loss", "lr");

@@ -36,9 +36,9 @@ TEST_P(GpuRaces, none_in_a_convolutional_network) {
   write_learnable_images(directory_.path() / "images" / "train.h5", 256, 1);
   for (const std::string precision : {"fp32", "fp16"}) {
     const MpiRun run = run_motley(2,
-                                  {"train", "--task", "mnist", "--data", data("images"), "--save-dir",
-                                   data("run" + precision), "--precision", precision, "--global-batch", "16",
-                                   "--max-update", "4", "--device", "cuda", "--log-interval", "1"},
+                                  train_images({"--precision", precision, "--global-batch", "16",
+                                                "--max-update", "4", "--device", "cuda"},
+                                               "run" + precision),
                                   300, in_order());
     EXPECT_EQ(run.job.exit_code, 0) << run.job.err;
   }

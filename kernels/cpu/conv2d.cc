@@ -7,6 +7,7 @@
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/winograd.h"
 #include "kernels/operation_checks.h"
 
 namespace motley {
@@ -157,6 +158,9 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
   MOTLEY_CHECK(activation == Activation::none || activation == Activation::relu);
   const DType type = computed_type(name, x, device_);
   if (s.n == 0) return;
+  if (winograd::applies(s))
+    return winograd::forward(threads(), s, x, weight, bias, activation, y,
+                             scratch(winograd::forward_bytes(s)));
 
   onednn::call(name, threads(), [&] {
     const bool with_bias = !bias.empty();
@@ -194,6 +198,8 @@ void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstVie
   const ConvolutionSizes s = check_conv2d(name, conv, {"dx", dx}, {"dy", dy}, {"weight", weight});
   const DType type = computed_type(name, dy, device_);
   if (s.n == 0) return;
+  if (winograd::applies(s))
+    return winograd::backward_data(threads(), s, dy, weight, dx, scratch(winograd::backward_data_bytes(s)));
 
   onednn::call(name, threads(), [&] {
     auto& p = primitives_.find_or_make<Prepared>(key_of(backward_data, s, type, false), [&] {
@@ -229,6 +235,10 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
     if (!accumulate) fill_zero(dweight);
     if (!accumulate && with_bias) fill_zero(dbias);
     return;
+  }
+  if (winograd::applies(s)) {
+    return winograd::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
+                                      scratch(winograd::backward_weights_bytes(s)));
   }
 
   onednn::call(name, threads(), [&] {

@@ -4,6 +4,8 @@
 
 #include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector_products.h"
+#include "kernels/cpu/wide_vectors.h"
 #include "kernels/cpu/winograd_transforms.h"
 
 namespace motley::winograd {
@@ -19,13 +21,11 @@ struct Image {
 struct Tiles {
   Tiles(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t channels)
       : down(ceil_div(h, outputs)), across(ceil_div(w, outputs)), count(n * down * across) {
-    // The numbers of a chunk stay in the last cache. Whole groups of rows of a product.
-    constexpr std::int64_t chunk_floats = 3 << 19;
+    // The numbers of a chunk stay in the last cache.
+    constexpr std::int64_t chunk_floats = 3 << 19, group = product_rows;
     chunk = std::clamp(chunk_floats / (points * channels) / group * group, group, 32 * group);
     chunk = std::min(chunk, ceil_div(count, group) * group);
   }
-  static constexpr std::int64_t group = 12;
-
   std::int64_t down, across, count, chunk;
 };
 
@@ -100,74 +100,29 @@ void transform_inputs(int threads, const T* x, const Image& image, std::int64_t 
 
 // --- Products ---------------------------------------------------------------------------------------------
 
-// out [columns][rows][lanes] = sum over the channels c of a [blocks][tiles][lanes] (rows of it) times
-// b [columns][channels][lanes]: `rows` tiles, `columns` blocks of channels.
-template <int rows, int columns>
-void multiply_tiles(const float* a, std::int64_t a_stride, std::int64_t blocks, const float* b,
-                    std::int64_t b_stride, float* out, std::int64_t out_stride) {
-  Vec sum[rows][columns] = {};
-  for (std::int64_t block = 0; block < blocks; ++block) {
-    const float* left = a + block * a_stride;
-    const float* right = b + block * lanes * lanes;
-#pragma GCC unroll 2
-    for (int c = 0; c < lanes; ++c) {
-      Vec factor[columns];
-      for (int j = 0; j < columns; ++j) factor[j] = load(right + j * b_stride + c * lanes);
-      for (int i = 0; i < rows; ++i) {
-        const Vec value = all_lanes(left[i * lanes + c]);
-        for (int j = 0; j < columns; ++j) sum[i][j] += value * factor[j];
-      }
-    }
-  }
-  for (int j = 0; j < columns; ++j)
-    for (int i = 0; i < rows; ++i) store(out + j * out_stride + i * lanes, sum[i][j]);
-}
-
-// out [columns][rows][lanes] (+)= sum over `tiles` of e [tile][lanes] (its first `rows`) times v [columns][tile][lanes].
-template <int rows, int columns>
-void multiply_over_tiles(const float* e, const float* v, std::int64_t v_stride, std::int64_t tiles,
-                         float* out, std::int64_t out_stride, bool accumulate) {
-  Vec sum[rows][columns] = {};
-  for (std::int64_t tile = 0; tile < tiles; ++tile) {
-    Vec factor[columns];
-    for (int j = 0; j < columns; ++j) factor[j] = load(v + j * v_stride + tile * lanes);
-    for (int i = 0; i < rows; ++i) {
-      const Vec value = all_lanes(e[tile * lanes + i]);
-      for (int j = 0; j < columns; ++j) sum[i][j] += value * factor[j];
-    }
-  }
-  // A chunk's sums are formed by themselves first: errors then grow with the root of the number of tiles.
-  for (int j = 0; j < columns; ++j) {
-    for (int i = 0; i < rows; ++i) {
-      float* const to = out + j * out_stride + i * lanes;
-      store(to, accumulate ? load(to) + sum[i][j] : sum[i][j]);
-    }
-  }
-}
-
-// body(point, block, two): for all points and pairs of blocks; the last block may be alone.
+// body(point, block, several): for all points and every product_columns-th block; the last ones may be single.
 template <class Body>
-void for_pairs(int threads, std::int64_t blocks, const Body& body) {
-  const std::int64_t pairs = ceil_div(blocks, 2);
-  parallel_for(threads, points * pairs, [&](std::int64_t index) {
-    const std::int64_t block = index % pairs * 2;
-    body(index / pairs, block, block + 1 < blocks);
+void for_columns(int threads, std::int64_t blocks, const Body& body) {
+  const std::int64_t groups = ceil_div(blocks, product_columns);
+  parallel_for(threads, points * groups, [&](std::int64_t index) {
+    const std::int64_t block = index % groups * product_columns;
+    body(index / groups, block, block + product_columns <= blocks);
   });
 }
 
 // m = v u for each point: v of `tiles` tiles and u [points, blocks of outputs, channels, lanes].
 void multiply(int threads, const Planes& v, const Planes& u, std::int64_t tiles, const Planes& m) {
-  constexpr int rows = Tiles::group;
   const std::int64_t v_stride = v.tiles * lanes, u_stride = u.tiles * lanes, m_stride = m.tiles * lanes;
-  for_pairs(threads, m.blocks, [&](std::int64_t point, std::int64_t block, bool two) {
+  for_columns(threads, m.blocks, [&](std::int64_t point, std::int64_t block, bool whole) {
     const float* right = u.at(point, block);
-    for (std::int64_t tile = 0; tile < tiles; tile += rows) {
+    for (std::int64_t tile = 0; tile < tiles; tile += product_rows) {
       const float* left = v.at(point, 0) + tile * lanes;
       float* out = m.at(point, block) + tile * lanes;
-      if (two) {
-        multiply_tiles<rows, 2>(left, v_stride, v.blocks, right, u_stride, out, m_stride);
+      if (whole) {
+        multiply_rows<product_rows, product_columns>(left, v_stride, v.blocks, right, u_stride, {}, out,
+                                                     lanes, m_stride);
       } else {
-        multiply_tiles<rows, 1>(left, v_stride, v.blocks, right, u_stride, out, m_stride);
+        multiply_rows<product_rows, 1>(left, v_stride, v.blocks, right, u_stride, {}, out, lanes, m_stride);
       }
     }
   });
@@ -361,17 +316,16 @@ struct WeightsPass {
 
 // du (+)= v e for each point, over `count` tiles.
 void multiply_gradients(int threads, const WeightsPass& p, std::int64_t count, bool accumulate) {
-  constexpr int rows = 8;
   const std::int64_t v_stride = p.v.tiles * lanes, du_stride = p.du.tiles * lanes;
-  for_pairs(threads, p.v.blocks, [&](std::int64_t point, std::int64_t block, bool two) {
+  for_columns(threads, p.v.blocks, [&](std::int64_t point, std::int64_t block, bool whole) {
     const float* v = p.v.at(point, block);
-    for (std::int64_t k = 0; k < p.y.channels; k += rows) {
+    for (std::int64_t k = 0; k < p.y.channels; k += half_rows) {
       const float* e = p.e.at(point, k / lanes) + k % lanes;
       float* out = p.du.at(point, block) + k * lanes;
-      if (two) {
-        multiply_over_tiles<rows, 2>(e, v, v_stride, count, out, du_stride, accumulate);
+      if (whole) {
+        multiply_over_rows<half_rows, product_columns>(e, v, v_stride, count, out, du_stride, accumulate);
       } else {
-        multiply_over_tiles<rows, 1>(e, v, v_stride, count, out, du_stride, accumulate);
+        multiply_over_rows<half_rows, 1>(e, v, v_stride, count, out, du_stride, accumulate);
       }
     }
   });
@@ -391,7 +345,7 @@ bool applies(const ConvolutionSizes& s) {
   const auto saves = [](std::int64_t h, std::int64_t w) {
     return 2 * points * ceil_div(h, outputs) * ceil_div(w, outputs) <= taps * taps * h * w;
   };
-  return kernel && channels && saves(s.h, s.w) && saves(s.out_h, s.out_w);
+  return has_wide_vectors && kernel && channels && saves(s.h, s.w) && saves(s.out_h, s.out_w);
 }
 
 std::size_t forward_bytes(const ConvolutionSizes& sizes) {

@@ -83,10 +83,10 @@ void gather(const Rows& rows, const float* x, std::int64_t first, std::int64_t c
             std::int64_t capacity) {
   const Image& image = rows.from;
   const std::int64_t stride = capacity * lanes;
+  std::int64_t across = first % rows.across.outputs, line = first / rows.across.outputs;
+  std::int64_t down = line % rows.down.outputs;
+  const float* sample = x + line / rows.down.outputs * image.h * image.w * image.channels;
   for (std::int64_t index = 0; index < count; ++index) {
-    const std::int64_t row = first + index, across = row % rows.across.outputs;
-    const std::int64_t line = row / rows.across.outputs, down = line % rows.down.outputs;
-    const float* sample = x + line / rows.down.outputs * image.h * image.w * image.channels;
     float* const to = packed + index * lanes;
     std::int64_t d = 0;
     for (const Dimension::Tap& r : rows.down.taps) {
@@ -99,6 +99,11 @@ void gather(const Rows& rows, const float* x, std::int64_t first, std::int64_t c
       }
     }
     for (; d < rows.blocks * lanes; ++d) to[d / lanes * stride + d % lanes] = 0;
+    if (++across < rows.across.outputs) continue;
+    across = 0;
+    if (++down < rows.down.outputs) continue;
+    down = 0;
+    sample += image.h * image.w * image.channels;
   }
 }
 
@@ -128,11 +133,13 @@ void pack_kernel(int threads, const Rows& rows, const Kernel& kernel, std::int64
   });
 }
 
-// What is computed at a time by one thread: rows that, gathered, fill half of the second cache.
-std::int64_t rows_at_once(const Rows& rows) {
+// What is computed at a time by one thread: a few rows with the whole kernel where that fills at most half of the second
+// cache, so that memory is read and written in order; of larger kernels more rows with a few columns after the other.
+std::int64_t rows_at_once(const Rows& rows, std::int64_t columns) {
   constexpr std::int64_t floats = 1 << 17, most = 16 * product_rows;
-  const std::int64_t fitting = floats / std::max<std::int64_t>(rows.blocks * lanes, 1);
-  return std::clamp<std::int64_t>(fitting / product_rows * product_rows, 2 * product_rows, most);
+  const std::int64_t depth = std::max<std::int64_t>(rows.blocks * lanes, 1);
+  if (depth * columns <= floats) return product_rows;
+  return std::clamp<std::int64_t>(floats / depth / product_rows * product_rows, 2 * product_rows, most);
 }
 
 // Where the result of a row lies.
@@ -140,6 +147,9 @@ struct Target {
   const Rows& rows;
   Image image;
   float* data;
+
+  // Rows lie one behind the other.
+  bool in_order() const { return rows.down.step == 1 && rows.across.step == 1; }
 
   float* of(std::int64_t row) const {
     const std::int64_t line = row / rows.across.outputs, sample = line / rows.down.outputs;
@@ -161,15 +171,19 @@ void multiply_some(const Rows& rows, const float* packed, std::int64_t capacity,
   const float* right = kernel + column / lanes * kernel_stride;
   alignas(64) float begin[columns_at_once] = {}, sums[product_rows][columns_at_once];
   if (bias != nullptr) std::copy_n(bias + column, width, begin);
+  const bool direct = target.in_order() && width == columns_at_once && count == product_rows;
+  float* const out = direct ? target.of(first) + column : sums[0];
+  const std::int64_t out_stride = direct ? columns : columns_at_once;
   if (width > columns_at_once - lanes) {
     Vec start[product_columns];
     for (int j = 0; j < product_columns; ++j) start[j] = load(begin + j * lanes);
     multiply_rows<product_rows, product_columns>(packed, capacity * lanes, rows.blocks, right, kernel_stride,
-                                                 start, sums[0], columns_at_once, lanes);
+                                                 start, out, out_stride, lanes);
   } else {
     multiply_rows<product_rows, 1>(packed, capacity * lanes, rows.blocks, right, kernel_stride, {load(begin)},
-                                   sums[0], columns_at_once, lanes);
+                                   out, out_stride, lanes);
   }
+  if (direct) return;
   for (std::int64_t i = 0; i < count; ++i) {
     float* const to = target.of(first + i) + column;
     if (width == columns_at_once) {
@@ -181,13 +195,14 @@ void multiply_some(const Rows& rows, const float* packed, std::int64_t capacity,
 }
 
 std::size_t product_floats(int threads, const Rows& rows, std::int64_t columns) {
-  return static_cast<std::size_t>(rows.blocks * lanes * (round_up(columns) + threads * rows_at_once(rows)));
+  return static_cast<std::size_t>(rows.blocks * lanes *
+                                  (round_up(columns) + threads * rows_at_once(rows, columns)));
 }
 
 // target = rows of x times kernel, plus bias, which may be null. work: product_floats.
 void multiply(int threads, const Rows& rows, const float* x, const Kernel& kernel, const float* bias,
               const Target& target, float* work) {
-  const std::int64_t columns = target.image.channels, capacity = rows_at_once(rows);
+  const std::int64_t columns = target.image.channels, capacity = rows_at_once(rows, columns);
   float* const packed_kernel = work;
   pack_kernel(threads, rows, kernel, columns, packed_kernel);
   float* const packed = packed_kernel + rows.blocks * lanes * round_up(columns);

@@ -23,7 +23,9 @@ inline void multiply_rows(const float* a, std::int64_t a_stride, std::int64_t bl
                           std::int64_t b_stride, const Vec (&start)[columns], float* out,
                           std::int64_t row_stride, std::int64_t column_stride) {
   Vec sum[rows][columns];
+#pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 16
     for (int j = 0; j < columns; ++j) sum[i][j] = start[j];
   for (std::int64_t block = 0; block < blocks; ++block) {
     const float* left = a + block * a_stride;
@@ -31,14 +33,19 @@ inline void multiply_rows(const float* a, std::int64_t a_stride, std::int64_t bl
 #pragma GCC unroll 2
     for (int d = 0; d < lanes; ++d) {
       Vec factor[columns];
+#pragma GCC unroll 16
       for (int j = 0; j < columns; ++j) factor[j] = load(right + j * b_stride + d * lanes);
+#pragma GCC unroll 16
       for (int i = 0; i < rows; ++i) {
         const Vec value = all_lanes(left[i * lanes + d]);
+#pragma GCC unroll 16
         for (int j = 0; j < columns; ++j) sum[i][j] += value * factor[j];
       }
     }
   }
+#pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 16
     for (int j = 0; j < columns; ++j) store(out + i * row_stride + j * column_stride, sum[i][j]);
 }
 
@@ -51,13 +58,18 @@ inline void multiply_over_rows(const float* a, const float* b, std::int64_t b_st
   Vec sum[rows][columns] = {};
   for (std::int64_t d = 0; d < depth; ++d) {
     Vec factor[columns];
+#pragma GCC unroll 16
     for (int j = 0; j < columns; ++j) factor[j] = load(b + j * b_stride + d * lanes);
+#pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
       const Vec value = all_lanes(a[d * lanes + i]);
+#pragma GCC unroll 16
       for (int j = 0; j < columns; ++j) sum[i][j] += value * factor[j];
     }
   }
+#pragma GCC unroll 16
   for (int j = 0; j < columns; ++j) {
+#pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
       float* const to = out + j * column_stride + i * lanes;
       store(to, accumulate ? load(to) + sum[i][j] : sum[i][j]);

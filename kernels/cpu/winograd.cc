@@ -337,8 +337,8 @@ bool applies(const ConvolutionSizes& s) {
   const Conv2d& c = s.conv;
   const bool kernel = c.kernel_h == taps && c.kernel_w == taps && c.stride_h == 1 && c.stride_w == 1 &&
                       c.pad_h < taps && c.pad_w < taps && c.groups == 1;
-  // Fewer channels do not pay for the transforms.
-  constexpr std::int64_t least_channels = 32;
+  // Fewer channels hardly pay for the transforms and for what they round.
+  constexpr std::int64_t least_channels = 64;
   const bool channels =
       s.in % lanes == 0 && s.out % lanes == 0 && s.in >= least_channels && s.out >= least_channels;
   // At most half of the definition's multiplications, in tiles that may hang over the image.

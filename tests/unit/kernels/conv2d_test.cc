@@ -43,11 +43,11 @@ const ConvCase cases[] = {
     {"thirty_two_groups", 1, 7, 9, 128, 128, {3, 3, 2, 2, 1, 1, 32}},
     {"thirty_two_groups_of_three", 1, 5, 5, 96, 96, {3, 3, 1, 1, 1, 1, 32}},
     {"groups_five", 1, 8, 9, 32, 16, {5, 5, 2, 2, 2, 2, 8}},
-    {"winograd", 2, 8, 8, 32, 32, {3, 3, 1, 1, 1, 1, 1}, 4},
-    {"winograd_sides_leave_rests", 3, 11, 9, 48, 80, {3, 3, 1, 1, 1, 1, 1}, 4},
-    {"winograd_without_padding", 1, 10, 7, 64, 32, {3, 3, 1, 1, 0, 0, 1}, 4},
-    {"winograd_much_padding", 1, 7, 12, 32, 64, {3, 3, 1, 1, 2, 1, 1}, 4},
-    {"winograd_one_tile", 1, 4, 3, 80, 48, {3, 3, 1, 1, 1, 1, 1}, 4},
+    {"winograd", 2, 8, 8, 64, 64, {3, 3, 1, 1, 1, 1, 1}, 4},
+    {"winograd_sides_leave_rests", 2, 11, 9, 80, 64, {3, 3, 1, 1, 1, 1, 1}, 4},
+    {"winograd_without_padding", 1, 10, 7, 64, 80, {3, 3, 1, 1, 0, 0, 1}, 4},
+    {"winograd_much_padding", 1, 7, 12, 64, 96, {3, 3, 1, 1, 2, 1, 1}, 4},
+    {"winograd_one_tile", 1, 4, 3, 112, 64, {3, 3, 1, 1, 1, 1, 1}, 4},
     {"groups_seven", 1, 9, 8, 12, 8, {7, 7, 1, 1, 3, 3, 4}},
 };
 

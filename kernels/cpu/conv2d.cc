@@ -1,6 +1,6 @@
-// Convolution: 3 x 3 kernels without stride by Winograd's method, in float32 all that are not grouped as products of
-// gathered rows, the rest by oneDNN. Activations stay channels-last. oneDNN has layouts of its own for weights: they and
-// their gradients are converted per call, which takes it 2 % (bfloat16: 4 %) at batch 32.
+// Convolution: 3 x 3 kernels without stride by Winograd's method, what else is not grouped as products of gathered rows,
+// grouped ones and most in bfloat16 by oneDNN. Activations stay channels-last. oneDNN has layouts of its own for weights:
+// they and their gradients are converted per call, which takes it 2 % (bfloat16: 4 %) at batch 32.
 #include <optional>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -250,7 +250,7 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
     return winograd::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
                                       scratch(winograd::backward_weights_bytes(s)));
   }
-  if (gathered::applies(s)) {
+  if (gathered::applies_to_weights(s)) {
     return gathered::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
                                       scratch(gathered::backward_weights_bytes(s)));
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "kernels/cpu/element_type.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vector_products.h"
 #include "kernels/cpu/wide_vectors.h"
@@ -65,7 +66,8 @@ struct Rows {
 };
 
 // The `count` channels under one tap, or zeros (from = null), to elements [first, first + count) of a packed row.
-void place(const float* from, std::int64_t count, std::int64_t first, float* row, std::int64_t block_stride) {
+template <class T>
+void place(const T* from, std::int64_t count, std::int64_t first, float* row, std::int64_t block_stride) {
   if (first % lanes == 0 && count % lanes == 0) {
     float* to = row + first / lanes * block_stride;
     for (std::int64_t c = 0; c < count; c += lanes, to += block_stride)
@@ -74,18 +76,19 @@ void place(const float* from, std::int64_t count, std::int64_t first, float* row
   }
   for (std::int64_t c = 0; c < count; ++c) {
     const std::int64_t d = first + c;
-    row[d / lanes * block_stride + d % lanes] = from == nullptr ? 0.0f : from[c];
+    row[d / lanes * block_stride + d % lanes] = from == nullptr ? 0.0f : to_float(from[c]);
   }
 }
 
 // packed [blocks][capacity][lanes] = rows [first, first + count) of x, zeros behind their depth.
-void gather(const Rows& rows, const float* x, std::int64_t first, std::int64_t count, float* packed,
+template <class T>
+void gather(const Rows& rows, const T* x, std::int64_t first, std::int64_t count, float* packed,
             std::int64_t capacity) {
   const Image& image = rows.from;
   const std::int64_t stride = capacity * lanes;
   std::int64_t across = first % rows.across.outputs, line = first / rows.across.outputs;
   std::int64_t down = line % rows.down.outputs;
-  const float* sample = x + line / rows.down.outputs * image.h * image.w * image.channels;
+  const T* sample = x + line / rows.down.outputs * image.h * image.w * image.channels;
   for (std::int64_t index = 0; index < count; ++index) {
     float* const to = packed + index * lanes;
     std::int64_t d = 0;
@@ -272,7 +275,8 @@ struct WeightsWork {
   }
 };
 
-void pack_chunk(int threads, const WeightsWork& p, const float* x, const float* dy, std::int64_t first,
+template <class T>
+void pack_chunk(int threads, const WeightsWork& p, const T* x, const T* dy, std::int64_t first,
                 std::int64_t count) {
   constexpr std::int64_t rows_of_task = 16;
   parallel_blocks(threads, count, rows_of_task, [&](std::int64_t begin, std::int64_t end) {
@@ -335,12 +339,20 @@ void unpack_gradient(int threads, const WeightsWork& p, float* dweight, bool acc
   });
 }
 
+// Of fewer numbers too many lanes would be empty.
+bool fills_vectors(const ConvolutionSizes& s) {
+  return has_wide_vectors && s.conv.groups == 1 && s.out >= lanes &&
+         s.in * s.conv.kernel_h * s.conv.kernel_w >= lanes;
+}
+
 }  // namespace
 
 bool applies(const ConvolutionSizes& s) {
-  // Of fewer numbers too many lanes would be empty.
-  return has_wide_vectors && s.conv.groups == 1 && s.type == DType::f32 && s.out >= lanes &&
-         s.in * s.conv.kernel_h * s.conv.kernel_w >= lanes;
+  return s.type == DType::f32 && fills_vectors(s);
+}
+
+bool applies_to_weights(const ConvolutionSizes& s) {
+  return (s.type == DType::f32 || s.conv.kernel_h * s.conv.kernel_w > 1) && fills_vectors(s);
 }
 
 std::size_t forward_bytes(int threads, const ConvolutionSizes& sizes) {
@@ -379,12 +391,15 @@ void backward_data(int threads, const ConvolutionSizes& s, const ConstView& dy, 
 void backward_weights(int threads, const ConvolutionSizes& s, const ConstView& x, const ConstView& dy,
                       const View& dweight, const View& dbias, bool accumulate, std::byte* work) {
   const WeightsWork p(s, work);
-  for (std::int64_t first = 0; first < p.rows.count; first += p.capacity) {
-    const std::int64_t count = std::min(p.capacity, p.rows.count - first);
-    pack_chunk(threads, p, x.as<float>(), dy.as<float>(), first, count);
-    multiply_chunk(threads, p, count, first > 0);
-    if (!dbias.empty()) add_biases(threads, p, count, first > 0);
-  }
+  with_element_type("conv2d_backward_weights", "x", x, [&](auto type) {
+    using T = decltype(type);
+    for (std::int64_t first = 0; first < p.rows.count; first += p.capacity) {
+      const std::int64_t count = std::min(p.capacity, p.rows.count - first);
+      pack_chunk(threads, p, x.as<T>(), dy.as<T>(), first, count);
+      multiply_chunk(threads, p, count, first > 0);
+      if (!dbias.empty()) add_biases(threads, p, count, first > 0);
+    }
+  });
   unpack_gradient(threads, p, dweight.as<float>(), accumulate);
   if (dbias.empty()) return;
   auto* const gradient = dbias.as<float>();

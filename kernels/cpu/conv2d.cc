@@ -1,12 +1,14 @@
-// Convolution by oneDNN. Activations stay channels-last, which over all convolutions of ResNet-50 (CIFAR's form)
-// costs its kernels 3 % (bfloat16: 6 %) against the blocked layout they would choose, and more for grouped ones;
-// weights and their gradients are converted per call, which takes another 2 % (4 %) at batch 32.
+// Convolution: 3 x 3 kernels without stride by Winograd's method, what else is not grouped as products of gathered rows,
+// grouped ones and most in bfloat16 by oneDNN. Activations stay channels-last. oneDNN has layouts of its own for weights:
+// they and their gradients are converted per call, which takes it 2 % (bfloat16: 4 %) at batch 32.
 #include <optional>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
+#include "kernels/cpu/gathered_conv.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/winograd.h"
 #include "kernels/operation_checks.h"
 
 namespace motley {
@@ -79,7 +81,7 @@ dnnl::memory bind_weights(Prepared& p, const void* weight, std::byte* scratch, d
   if (!p.reorder) return onednn::bind(p.weights, weight);
   dnnl::memory plain = onednn::bind(p.plain_weights, weight);
   dnnl::memory converted = onednn::bind(p.weights, scratch + p.weights_at);
-  p.reorder->execute(stream, plain, converted);
+  onednn::convert(*p.reorder, stream, plain, converted);
   return converted;
 }
 
@@ -157,6 +159,14 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
   MOTLEY_CHECK(activation == Activation::none || activation == Activation::relu);
   const DType type = computed_type(name, x, device_);
   if (s.n == 0) return;
+  if (winograd::applies(s))
+    return winograd::forward(threads(), s, x, weight, bias, activation, y,
+                             scratch(winograd::forward_bytes(s)));
+  if (gathered::applies(s)) {
+    gathered::forward(threads(), s, x, weight, bias, y, scratch(gathered::forward_bytes(threads(), s)));
+    if (activation == Activation::relu) relu_forward(y, y);
+    return;
+  }
 
   onednn::call(name, threads(), [&] {
     const bool with_bias = !bias.empty();
@@ -194,6 +204,12 @@ void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstVie
   const ConvolutionSizes s = check_conv2d(name, conv, {"dx", dx}, {"dy", dy}, {"weight", weight});
   const DType type = computed_type(name, dy, device_);
   if (s.n == 0) return;
+  if (winograd::applies(s))
+    return winograd::backward_data(threads(), s, dy, weight, dx, scratch(winograd::backward_data_bytes(s)));
+  if (gathered::applies(s)) {
+    return gathered::backward_data(threads(), s, dy, weight, dx,
+                                   scratch(gathered::backward_data_bytes(threads(), s)));
+  }
 
   onednn::call(name, threads(), [&] {
     auto& p = primitives_.find_or_make<Prepared>(key_of(backward_data, s, type, false), [&] {
@@ -230,6 +246,14 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
     if (!accumulate && with_bias) fill_zero(dbias);
     return;
   }
+  if (winograd::applies(s)) {
+    return winograd::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
+                                      scratch(winograd::backward_weights_bytes(s)));
+  }
+  if (gathered::applies_to_weights(s)) {
+    return gathered::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
+                                      scratch(gathered::backward_weights_bytes(s)));
+  }
 
   onednn::call(name, threads(), [&] {
     auto& p = primitives_.find_or_make<Prepared>(key_of(backward_weights, s, type, with_bias), [&] {
@@ -260,7 +284,7 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
     p.primitive.execute(stream, args);
     if (p.reorder) {
       dnnl::memory target = onednn::bind(p.plain_weights, plain);
-      p.reorder->execute(stream, result, target);
+      onednn::convert(*p.reorder, stream, result, target);
     }
     stream.wait();
     if (accumulate) {

@@ -1,4 +1,4 @@
-// The CPU backend: oneDNN for convolution and matrix products, OpenMP loops for the rest. The methods are
+// The CPU backend: oneDNN for matrix products and some convolutions (conv2d.cc), OpenMP loops for the rest. The methods are
 // defined one family of operations per file, next to this header.
 //
 // Threads: every operation runs on the backend's own number of threads, whatever OpenMP's default is, and

@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <dnnl.hpp>
@@ -55,6 +56,15 @@ inline void check(const char* operation, dnnl_status_t status) {
 
 inline dnnl::memory bind(const Desc& desc, const void* data) {
   return {desc, engine(), const_cast<void*>(data)};  // oneDNN has no memory objects for constant data
+}
+
+// How many tensors were converted from one layout to another, for tests.
+inline std::atomic<std::int64_t> conversions{0};
+
+inline void convert(const dnnl::reorder& reorder, dnnl::stream& stream, dnnl::memory& from,
+                    dnnl::memory& to) {
+  ++conversions;
+  reorder.execute(stream, from, to);
 }
 
 // Of float32 and bfloat16, the types that this backend multiplies.

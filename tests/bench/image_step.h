@@ -1,5 +1,5 @@
-// A training step of an image network with the program's own network, optimizer and update: what gpu_image_step_bench
-// times on a GPU.
+// A training step of an image network with the program's own network, optimizer and update: what image_step_bench
+// times on the CPU and gpu_image_step_bench on a GPU.
 #pragma once
 
 #include <bit>

@@ -98,10 +98,11 @@ TEST(CpuMemory, beyond_the_limit_is_a_device_error_with_the_numbers) {
 }
 
 TEST(CpuMemory, working_memory_of_operations_counts_against_the_limit) {
-  const auto backend = make_cpu_backend(1, 1 << 20);
+  constexpr std::size_t limit = 4 << 20;
+  const auto backend = make_cpu_backend(1, limit);
   const Tensor x(*backend, random_values(4 * 64 * 9 * 9, 1), {4, 9, 9, 64});
   const Tensor weight(*backend, DType::f32, {64, 64, 3, 3}), y(*backend, DType::f32, {4, 7, 7, 64});
-  const std::size_t left = (1 << 20) - backend->allocated_bytes();
+  const std::size_t left = limit - backend->allocated_bytes();
   const Conv2d conv{3, 3, 1, 1, 0, 0, 1};
   {
     const Buffer full(*backend, left);

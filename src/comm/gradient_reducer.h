@@ -35,11 +35,13 @@ class GradientReducer {
   std::size_t bucket_begin(std::size_t bucket) const { return bucket == 0 ? 0 : bucket_ends_[bucket - 1]; }
 
   // Starts a step over `gradients`, elements() of dtype(), which this object sums in place. The step before
-  // must be finished.
+  // must be finished, or nothing of it sent().
   virtual void begin(View gradients) = 0;
   // The first `elements` gradients are final on this rank; never fewer than said before in this step. Never
   // blocks.
   virtual void ready_up_to(std::size_t elements) = 0;
+  // Whether a bucket of this step may be with other ranks. As long as none is, begin() starts the step anew.
+  virtual bool sent() const = 0;
   // Marks everything as ready, waits until all buckets are summed, and returns the seconds it blocked. Throws
   // Error(communication) when the deadline passes, naming the bucket; the object is of no use after that, and
   // the gradients must live until the process ends (see Communicator).

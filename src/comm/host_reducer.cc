@@ -49,7 +49,7 @@ HostReducer::~HostReducer() {
 }
 
 void HostReducer::begin(View gradients) {
-  MOTLEY_CHECK(!in_step_);
+  MOTLEY_CHECK(!in_step_ || !sent());
   MOTLEY_CHECK(gradients.dtype == dtype() && static_cast<std::size_t>(gradients.elements()) == elements());
   const std::lock_guard lock(mutex_);
   in_step_ = true;

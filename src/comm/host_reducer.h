@@ -27,6 +27,7 @@ class HostReducer final : public GradientReducer {
 
   void begin(View gradients) override;
   void ready_up_to(std::size_t elements) override;
+  bool sent() const override { return driver_.joinable() && whole_buckets(ready_) > 0; }
   double finish() override;
 
  private:

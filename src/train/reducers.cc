@@ -38,6 +38,8 @@ class ConvertingReducer final : public comm::GradientReducer {
     inner_->ready_up_to(end);
   }
 
+  bool sent() const override { return inner_->sent(); }
+
   double finish() override {
     ready_up_to(elements());
     const double waited_s = inner_->finish();

@@ -110,10 +110,9 @@ void Stepper::run_share(const StepPlan& plan) {
       run_micro_batches(plan, micro_batches_.prepare(plan.n));
       break;
     } catch (const OutOfMemory& why) {
-      if (released_) throw;
-      region_.forget_micro_batches();
+      if (!can_begin_again()) throw;
       micro_batches_.halve(why);
-      restore_statistics();
+      begin_again();
     }
   }
   if (plan.n > 0) micro_batches_.mark_tried();
@@ -147,14 +146,14 @@ void Stepper::run_whole_share(const StepPlan& plan) {
   if (statistics_) statistics_->end_step();
 }
 
-// After a part of a micro-batch was lost on the device.
-void Stepper::begin_again_after(const StretchLost& why) {
-  if (released_)
-    fail(ExitCode::device,
-         "{}; the step cannot be done again, since gradients of it may be with other ranks: start the run "
-         "again, "
-         "with --no-cuda-graph should this come back",
-         why.what());
+// Whether nothing of the step is with other ranks.
+bool Stepper::can_begin_again() const {
+  return local() || !reducer_->sent();
+}
+
+// What was done of the step counts no more.
+void Stepper::begin_again() {
+  if (!local()) reducer_->begin(task_.parameters().gradients());
   region_.forget_micro_batches();
   restore_statistics();
 }
@@ -172,7 +171,6 @@ GradientsDone Stepper::release() {
   if (local() || world_.size() == 1) return nullptr;
   return [this](std::size_t elements) {
     region_.lap();
-    released_ = true;
     reducer_->ready_up_to(elements);
   };
 }
@@ -246,9 +244,7 @@ StepOutcome Stepper::run(double lr) {
   const StepPlan& plan = window_->steps.at(next_step_);
   StepOutcome outcome;
   region_.begin_step(plan.step, plan.n);
-  const View gradients = task_.parameters().gradients();
-  if (!local()) reducer_->begin(gradients);
-  released_ = false;
+  if (!local()) reducer_->begin(task_.parameters().gradients());
   region_.open();
   keep_statistics();
   for (bool done = false; !done;) {
@@ -256,7 +252,12 @@ StepOutcome Stepper::run(double lr) {
       whole_shares_ ? run_whole_share(plan) : run_share(plan);
       done = true;
     } catch (const StretchLost& why) {
-      begin_again_after(why);
+      if (!can_begin_again())
+        fail(ExitCode::device,
+             "{}; the step cannot be done again, since gradients of it may be with other ranks: start the "
+             "run again, with --no-cuda-graph should this come back",
+             why.what());
+      begin_again();
     }
   }
   region_.close();

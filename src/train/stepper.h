@@ -80,7 +80,8 @@ class Stepper {
   void run_share(const StepPlan& plan);
   void run_micro_batches(const StepPlan& plan, const std::vector<std::int64_t>& sizes);
   void run_whole_share(const StepPlan& plan);
-  void begin_again_after(const StretchLost& why);
+  bool can_begin_again() const;
+  void begin_again();
   [[noreturn]] void fail_whole_share(const StepPlan& plan, const OutOfMemory& why) const;
   // Samples [first, first + n) of the share.
   void run_micro_batch(const StepPlan& plan, std::int64_t first, std::int64_t n, const GradientsDone& done);
@@ -127,7 +128,6 @@ class Stepper {
   // the latter took per step.
   std::vector<double> totals_, own_totals_;
   double count_s_ = 0;
-  bool released_ = false;  // a gradient bucket of the step at hand is on its way
 
   // Local steps, since the last average.
   bool apart_ = false, local_finite_ = true;

@@ -95,12 +95,13 @@ std::byte* NcclReducer::bucket_data(std::size_t bucket) const {
 }
 
 void NcclReducer::begin(View gradients) {
-  MOTLEY_CHECK(!in_step_);
+  MOTLEY_CHECK(!in_step_ || !sent_);
   MOTLEY_CHECK(gradients.dtype == dtype() &&
                static_cast<std::size_t>(gradients.elements()) == elements());
   gradients_ = gradients;
   in_step_ = true;
   ready_ = posted_ = 0;
+  sent_ = false;
   if (!host_reducer_) return;
   const std::lock_guard lock(mutex_);
   to_hand_on_ = handed_on_ = 0;
@@ -115,7 +116,9 @@ void NcclReducer::ready_up_to(std::size_t ready) {
 
 // Puts the sum of a bucket over the GPUs on the stream.
 void NcclReducer::post(std::size_t bucket) {
-  MOTLEY_CUDA(cudaEventRecord(ready_events_[bucket], compute_()));
+  const cudaStream_t compute = compute_();
+  sent_ = true;
+  MOTLEY_CUDA(cudaEventRecord(ready_events_[bucket], compute));
   MOTLEY_CUDA(cudaStreamWaitEvent(stream_, ready_events_[bucket], 0));
   std::byte* const data = bucket_data(bucket);
   const std::size_t count = bucket_elements(bucket);

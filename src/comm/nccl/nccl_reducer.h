@@ -47,6 +47,7 @@ class NcclReducer final : public GradientReducer {
   void begin(View gradients) override;
   void ready_up_to(std::size_t elements) override;
   // What follows on the compute stream sees the sums.
+  bool sent() const override { return sent_; }
   double finish() override;
 
  private:
@@ -70,6 +71,7 @@ class NcclReducer final : public GradientReducer {
   cuda::Event done_;
   View gradients_;
   std::size_t ready_ = 0, posted_ = 0;  // elements, buckets
+  bool sent_ = false;
   bool in_step_ = false;
 
   // The leader of a mixed run.

@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/log.h"
+
 namespace motley::cuda {
 
 namespace {
@@ -33,6 +35,12 @@ void throw_cuda_error(cudaError_t error, const char* call) {
   cudaGetLastError();  // so that the next call does not find this error again
   if (error == cudaErrorMemoryAllocation) throw OutOfMemory(sentence);
   throw Error(ExitCode::device, sentence);
+}
+
+void given_back(cudaError_t error, const char* call) noexcept {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // so that the next call does not find it
+  log::warn("{}", error_text(error, call));
 }
 
 Stream::Stream(bool urgent) {

@@ -19,6 +19,11 @@ inline void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) throw_cuda_error(error, call);
 }
 
+// Of calls that give something back, whose errors nobody waits for: a warning with the sentence. A device that is lost
+// says so in the next call as well.
+void given_back(cudaError_t error, const char* call) noexcept;
+#define MOTLEY_CUDA_GIVE_BACK(call) ::motley::cuda::given_back((call), #call)
+
 // "GPU 1 (NVIDIA H100, PCI 3b)" for the device that this process opened last.
 std::string device_text();
 // Asks CUDA for it, at a time when it still answers.
@@ -30,7 +35,7 @@ class Event {
     check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
   }
   ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
+    if (event_ != nullptr) MOTLEY_CUDA_GIVE_BACK(cudaEventDestroy(event_));
   }
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Event& operator=(Event&& other) noexcept {
@@ -48,7 +53,7 @@ class Stream {
   // `urgent`: of the highest priority that the device has.
   explicit Stream(bool urgent = false);
   ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (stream_ != nullptr) MOTLEY_CUDA_GIVE_BACK(cudaStreamDestroy(stream_));
   }
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
@@ -69,7 +74,7 @@ class PinnedBuffer {
     if (bytes > 0) check(cudaMallocHost(&data_, bytes), "cudaMallocHost");
   }
   ~PinnedBuffer() {
-    if (data_ != nullptr) cudaFreeHost(data_);
+    if (data_ != nullptr) MOTLEY_CUDA_GIVE_BACK(cudaFreeHost(data_));
   }
   PinnedBuffer(PinnedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

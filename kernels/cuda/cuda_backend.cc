@@ -76,7 +76,7 @@ void* CudaBackend::allocate(std::size_t bytes) {
 void CudaBackend::release(void* pointer, std::size_t bytes) noexcept {
   if (pointer == nullptr) return;
   graphs_->interrupt_quietly();
-  cudaFree(pointer);
+  MOTLEY_CUDA_GIVE_BACK(cudaFree(pointer));
   allocated_ -= bytes;
 }
 

@@ -179,7 +179,7 @@ void Graphs::abandon() noexcept {
   capturing_ = false;
   cudaGraph_t graph = nullptr;
   cudaStreamEndCapture(stream_, &graph);
-  if (graph != nullptr) cudaGraphDestroy(graph);
+  const Graph destroyed(graph);
 }
 
 void Graphs::leave_out(const std::string& why) {

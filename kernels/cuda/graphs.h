@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda.h"
 
 namespace motley::cuda {
 
@@ -55,10 +56,12 @@ class Graphs {
 
  private:
   struct DestroyGraph {
-    void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
+    void operator()(cudaGraph_t graph) const { MOTLEY_CUDA_GIVE_BACK(cudaGraphDestroy(graph)); }
   };
   struct DestroyExecutable {
-    void operator()(cudaGraphExec_t executable) const { cudaGraphExecDestroy(executable); }
+    void operator()(cudaGraphExec_t executable) const {
+      MOTLEY_CUDA_GIVE_BACK(cudaGraphExecDestroy(executable));
+    }
   };
   using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
   using Executable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyExecutable>;

@@ -253,7 +253,9 @@ Json Probe::describe(Json ranks, const std::vector<ReducePoint>& reduces) const 
   cluster.global_batch = global_batch(options_.batch, 1, world_.size());
   Json json = to_json(cluster);
   json["ranks"] = std::move(ranks);
-  json["measured"] = {{"task", task_->name()}, {"parameters", task_->parameters().count()}};
+  json["measured"] = {{"task", task_->name()},
+                      {"parameters", task_->parameters().count()},
+                      {"precision", options_.model.precision}};
   if (reduces.empty()) return json;
 
   std::vector<double> bytes, seconds;

@@ -246,6 +246,7 @@ void Trainer::run() {
   step_started_s_ = now_s();
   const ShareRule shares = balance_->rule();
   std::optional<WindowPlan> window = planner.next(shares);
+  planner.take_drawing_s();  // before the first step nobody waits
   if (!window) log::info("nothing is left to do: the run is complete at step {}", position_.step);
   if (window) train_data_.reader->request(window->rows, slot_runs(*window));
   while (window && !stop_) {

@@ -100,6 +100,20 @@ TEST_F(Program, trains_on_unequal_ranks_until_it_knows_the_classes) {
   EXPECT_NE(again.job.err.find("nothing is left to do"), std::string::npos) << again.job.err;
 }
 
+TEST_F(Program, one_rank_waits_for_nobody) {
+  const test::MpiRun run = test::run_motley(
+      1, train_arguments("alone", {"--max-update", "3", "--global-batch", "32", "--log-interval", "1",
+                                   "--no-save", "--validate-interval", "0"}));
+  ASSERT_EQ(run.job.exit_code, 0) << run.job.err;
+  const Lines lines = read_metrics(directory.path() / "alone");
+  ASSERT_EQ(lines.train.size(), 3u);
+  for (const Json& line : lines.train) {
+    const double wait_s = line["ranks"][0]["wait_s"].get<double>();
+    EXPECT_GE(wait_s, 0);
+    EXPECT_LT(wait_s, 0.5 * line["step_s"].get<double>());
+  }
+}
+
 TEST_F(Program, a_slow_rank_is_slower_by_its_factor_and_the_note_says_what_to_change) {
   const test::MpiRun run = test::run_motley(
       2, train_arguments("slow", {"--max-update", "40", "--global-batch", "32", "--slow", "1:3x",

@@ -9,6 +9,8 @@
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  // Of an exception on one rank the others know nothing: it ends the process, and mpirun ends them.
+  GTEST_FLAG_SET(catch_exceptions, false);
   const motley::comm::MpiSession session(&argc, &argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -172,7 +172,9 @@ TEST_F(BatchNormLaws, law1_statistics_are_those_of_the_global_batch_whatever_the
   expect_same(one, moving, fewer, "moving shares");
   const Trace apart = train(3, by_micro_batch(with_weights(smooth("apart", 1), "1,2,5")));
   if (world_.rank() != 0) return;
-  EXPECT_NE(moving.shares.front(), moving.shares.back()) << "they did not move";
+  EXPECT_TRUE(std::any_of(moving.shares.begin(), moving.shares.end(), [&](const auto& shares) {
+    return shares != moving.shares.front();
+  })) << "they did not move";
   EXPECT_LT(one.losses.back(), 0.97 * one.losses.front()) << "it must have learned something";
   EXPECT_GT(relative_distance(apart.first_gradient, one.first_gradient), 1e-2)
       << "statistics of micro-batches are others";

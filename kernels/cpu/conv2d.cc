@@ -161,7 +161,7 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
   if (s.n == 0) return;
   if (winograd::applies(s))
     return winograd::forward(threads(), s, x, weight, bias, activation, y,
-                             scratch(winograd::forward_bytes(s)));
+                             scratch(winograd::forward_bytes(threads(), s)));
   if (gathered::applies(s)) {
     gathered::forward(threads(), s, x, weight, bias, y, scratch(gathered::forward_bytes(threads(), s)));
     if (activation == Activation::relu) relu_forward(y, y);
@@ -205,7 +205,8 @@ void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstVie
   const DType type = computed_type(name, dy, device_);
   if (s.n == 0) return;
   if (winograd::applies(s))
-    return winograd::backward_data(threads(), s, dy, weight, dx, scratch(winograd::backward_data_bytes(s)));
+    return winograd::backward_data(threads(), s, dy, weight, dx,
+                                   scratch(winograd::backward_data_bytes(threads(), s)));
   if (gathered::applies(s)) {
     return gathered::backward_data(threads(), s, dy, weight, dx,
                                    scratch(gathered::backward_data_bytes(threads(), s)));
@@ -248,7 +249,7 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
   }
   if (winograd::applies(s)) {
     return winograd::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
-                                      scratch(winograd::backward_weights_bytes(s)));
+                                      scratch(winograd::backward_weights_bytes(threads(), s)));
   }
   if (gathered::applies_to_weights(s)) {
     return gathered::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,

@@ -323,17 +323,23 @@ void add_biases(int threads, const WeightsWork& p, std::int64_t count, bool accu
   });
 }
 
-// dweight [out, in, taps] (+)= p.sum.
+// dweight [out, in, taps] (+)= p.sum. A few kernels at a time, of which p.sum has neighbouring numbers.
 void unpack_gradient(int threads, const WeightsWork& p, float* dweight, bool accumulate) {
+  constexpr std::int64_t kernels_at_once = 8;
   const std::int64_t in = p.rows.from.channels, taps = p.rows.taps, sum_stride = round_up(p.out) * lanes;
-  parallel_for(threads, p.out, [&](std::int64_t k) {
-    const float* from = p.sum + k * lanes;
-    float* const to = dweight + k * in * taps;
-    for (std::int64_t tap = 0; tap < taps; ++tap) {
-      for (std::int64_t c = 0; c < in; ++c) {
-        const std::int64_t d = tap * in + c;
-        float& gradient = to[c * taps + tap];
-        gradient = from[d / lanes * sum_stride + d % lanes] + (accumulate ? gradient : 0.0f);
+  parallel_blocks(threads, p.out, kernels_at_once, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = 0; first < in; first += lanes) {
+      const std::int64_t last = std::min<std::int64_t>(in, first + lanes);
+      for (std::int64_t k = begin; k < end; ++k) {
+        const float* from = p.sum + k * lanes;
+        float* const to = dweight + k * in * taps;
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          for (std::int64_t c = first; c < last; ++c) {
+            const std::int64_t d = tap * in + c;
+            float& gradient = to[c * taps + tap];
+            gradient = from[d / lanes * sum_stride + d % lanes] + (accumulate ? gradient : 0.0f);
+          }
+        }
       }
     }
   });

@@ -20,9 +20,9 @@ namespace motley::winograd {
 bool applies(const ConvolutionSizes& sizes);
 
 // Bytes of working memory of the operations below.
-std::size_t forward_bytes(const ConvolutionSizes& sizes);
-std::size_t backward_data_bytes(const ConvolutionSizes& sizes);
-std::size_t backward_weights_bytes(const ConvolutionSizes& sizes);
+std::size_t forward_bytes(int threads, const ConvolutionSizes& sizes);
+std::size_t backward_data_bytes(int threads, const ConvolutionSizes& sizes);
+std::size_t backward_weights_bytes(int threads, const ConvolutionSizes& sizes);
 
 // As Backend::conv2d_forward and so on, of one sample at least. `weight` is float32 or bfloat16.
 void forward(int threads, const ConvolutionSizes& sizes, const ConstView& x, const ConstView& weight,

@@ -47,6 +47,7 @@ const ConvCase cases[] = {
     {"winograd_sides_leave_rests", 2, 11, 9, 80, 64, {3, 3, 1, 1, 1, 1, 1}, 4},
     {"winograd_without_padding", 1, 10, 7, 64, 80, {3, 3, 1, 1, 0, 0, 1}, 4},
     {"winograd_much_padding", 1, 7, 12, 64, 96, {3, 3, 1, 1, 2, 1, 1}, 4},
+    {"winograd_by_columns", 2, 7, 5, 144, 112, {3, 3, 1, 1, 1, 1, 1}, 4},
     {"winograd_one_tile", 1, 4, 3, 112, 64, {3, 3, 1, 1, 1, 1, 1}, 4},
     {"groups_seven", 1, 9, 8, 12, 8, {7, 7, 1, 1, 3, 3, 4}},
 };

@@ -42,26 +42,32 @@ double difference_of(const std::vector<float>& got, const std::vector<double>& w
   return std::sqrt(difference / norm);
 }
 
-// More tiles than a chunk holds, and a last chunk that is not full.
-class ManyTilesTest : public testing::TestWithParam<DType> {
+// More tiles than a chunk holds, and a last chunk that is not full. Kernels of 144 channels are large enough for the tiles of
+// one sample to be computed by columns, the last of which stand alone; those of five samples are too many.
+struct ManyTiles {
+  DType dtype;
+  std::int64_t side, channels;
+};
+class ManyTilesTest : public testing::TestWithParam<ManyTiles> {
  protected:
-  static constexpr std::int64_t n = 5, side = 36, channels = 64;
+  static constexpr std::int64_t n = 5;
+  const std::int64_t side = GetParam().side, channels = GetParam().channels;
 
   struct Results {
     std::vector<float> y, dx, dweight, dbias;
   };
   // Of samples [first, first + count).
-  static Results results(int threads, std::int64_t first, std::int64_t count) {
+  Results results(int threads, std::int64_t first, std::int64_t count) const {
     const auto backend = make_cpu_backend(threads, 0);
     const Shape images{count, side, side, channels}, kernels{channels, channels, 3, 3};
     const auto samples = [&](std::uint32_t stream) {
       const std::vector<float> all = random_values(n * side * side * channels, stream);
       const std::int64_t size = side * side * channels;
-      return typed(*backend, GetParam(), {all.begin() + first * size, all.begin() + (first + count) * size},
-                   images);
+      return typed(*backend, GetParam().dtype,
+                   {all.begin() + first * size, all.begin() + (first + count) * size}, images);
     };
     const Tensor x = samples(1), dy = samples(2), y = samples(3), dx = samples(3);
-    const Tensor weight = typed(*backend, GetParam(), random_values(kernels.elements(), 4), kernels);
+    const Tensor weight = typed(*backend, GetParam().dtype, random_values(kernels.elements(), 4), kernels);
     const Tensor bias{*backend, random_values(channels, 5), {channels}};
     const Tensor dweight{*backend, DType::f32, kernels}, dbias{*backend, DType::f32, {channels}};
     backend->conv2d_forward(three_by_three, x, weight, bias, Activation::relu, y);
@@ -70,8 +76,12 @@ class ManyTilesTest : public testing::TestWithParam<DType> {
     return {y.floats(), dx.floats(), dweight.values(), dbias.values()};
   }
 };
-INSTANTIATE_TEST_SUITE_P(, ManyTilesTest, testing::Values(DType::f32, DType::bf16),
-                         [](const auto& type) { return std::string(name_of(type.param)); });
+INSTANTIATE_TEST_SUITE_P(, ManyTilesTest,
+                         testing::Values(ManyTiles{DType::f32, 36, 64}, ManyTiles{DType::bf16, 36, 64},
+                                         ManyTiles{DType::f32, 44, 144}, ManyTiles{DType::bf16, 44, 144}),
+                         [](const auto& tiles) {
+                           return fmt::format("{}_{}", name_of(tiles.param.dtype), tiles.param.channels);
+                         });
 
 TEST_P(ManyTilesTest, have_the_same_bits_on_any_number_of_threads) {
   if (!has_wide_vectors) GTEST_SKIP() << "oneDNN computes all convolutions";

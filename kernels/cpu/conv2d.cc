@@ -1,11 +1,11 @@
-// Convolution: 3 x 3 kernels without stride by Winograd's method, what else is not grouped as products of gathered rows,
-// grouped ones and most in bfloat16 by oneDNN. Activations stay channels-last. oneDNN has layouts of its own for weights:
-// they and their gradients are converted per call, which takes it 2 % (bfloat16: 4 %) at batch 32.
+// Convolution: 3 x 3 kernels without stride by Winograd's method, others by oneDNN. Activations stay channels-last, which
+// over all convolutions of ResNet-50 (CIFAR's form) costs oneDNN's kernels 3 % (bfloat16: 6 %) against the blocked layout
+// they would choose, and more for grouped ones. Weights and gradients stay in PyTorch's layout, the same on every device of a
+// run: oneDNN's part of them is converted per call, which takes another 2 % (4 %) at batch 32.
 #include <optional>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/element_type.h"
-#include "kernels/cpu/gathered_conv.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/winograd.h"
@@ -162,11 +162,6 @@ void CpuBackend::conv2d_forward(const Conv2d& conv, ConstView x, ConstView weigh
   if (winograd::applies(s))
     return winograd::forward(threads(), s, x, weight, bias, activation, y,
                              scratch(winograd::forward_bytes(threads(), s)));
-  if (gathered::applies(s)) {
-    gathered::forward(threads(), s, x, weight, bias, y, scratch(gathered::forward_bytes(threads(), s)));
-    if (activation == Activation::relu) relu_forward(y, y);
-    return;
-  }
 
   onednn::call(name, threads(), [&] {
     const bool with_bias = !bias.empty();
@@ -207,10 +202,6 @@ void CpuBackend::conv2d_backward_data(const Conv2d& conv, ConstView dy, ConstVie
   if (winograd::applies(s))
     return winograd::backward_data(threads(), s, dy, weight, dx,
                                    scratch(winograd::backward_data_bytes(threads(), s)));
-  if (gathered::applies(s)) {
-    return gathered::backward_data(threads(), s, dy, weight, dx,
-                                   scratch(gathered::backward_data_bytes(threads(), s)));
-  }
 
   onednn::call(name, threads(), [&] {
     auto& p = primitives_.find_or_make<Prepared>(key_of(backward_data, s, type, false), [&] {
@@ -250,10 +241,6 @@ void CpuBackend::conv2d_backward_weights(const Conv2d& conv, ConstView x, ConstV
   if (winograd::applies(s)) {
     return winograd::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
                                       scratch(winograd::backward_weights_bytes(threads(), s)));
-  }
-  if (gathered::applies_to_weights(s)) {
-    return gathered::backward_weights(threads(), s, x, dy, dweight, dbias, accumulate,
-                                      scratch(gathered::backward_weights_bytes(s)));
   }
 
   onednn::call(name, threads(), [&] {

@@ -15,18 +15,13 @@ constexpr int product_rows = 12, half_rows = 8, product_columns = 2;
 constexpr int product_rows = 6, half_rows = 4, product_columns = 1;
 #endif
 
-// out[i * row_stride + j * column_stride + lane], i < rows, j < columns, = start[j][lane] + the sum over depth d of
+// out[i * lanes + j * column_stride + lane], i < rows, j < columns, = the sum over depth d of
 // a [blocks][.., lanes] (element d of row i at d / lanes * a_stride + i * lanes + d % lanes) times
 // b [columns][blocks * lanes][lanes] (b_stride apart).
 template <int rows, int columns>
 inline void multiply_rows(const float* a, std::int64_t a_stride, std::int64_t blocks, const float* b,
-                          std::int64_t b_stride, const Vec (&start)[columns], float* out,
-                          std::int64_t row_stride, std::int64_t column_stride) {
-  Vec sum[rows][columns];
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 16
-    for (int j = 0; j < columns; ++j) sum[i][j] = start[j];
+                          std::int64_t b_stride, float* out, std::int64_t column_stride) {
+  Vec sum[rows][columns] = {};
   for (std::int64_t block = 0; block < blocks; ++block) {
     const float* left = a + block * a_stride;
     const float* right = b + block * lanes * lanes;
@@ -46,7 +41,7 @@ inline void multiply_rows(const float* a, std::int64_t a_stride, std::int64_t bl
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 16
-    for (int j = 0; j < columns; ++j) store(out + i * row_stride + j * column_stride, sum[i][j]);
+    for (int j = 0; j < columns; ++j) store(out + i * lanes + j * column_stride, sum[i][j]);
 }
 
 // out [columns][rows][lanes] (column_stride apart) (+)= the sum over `depth` of a [depth][lanes] (its first `rows`) times

@@ -129,10 +129,9 @@ void multiply_columns(const Planes& v, const Planes& u, std::int64_t point, std:
     const float* left = v.at(point, 0) + tile * lanes;
     float* out = m.at(point, block) + tile * lanes;
     if (whole) {
-      multiply_rows<product_rows, product_columns>(left, v_stride, v.blocks, right, u_stride, {}, out, lanes,
-                                                   m_stride);
+      multiply_rows<product_rows, product_columns>(left, v_stride, v.blocks, right, u_stride, out, m_stride);
     } else {
-      multiply_rows<product_rows, 1>(left, v_stride, v.blocks, right, u_stride, {}, out, lanes, m_stride);
+      multiply_rows<product_rows, 1>(left, v_stride, v.blocks, right, u_stride, out, m_stride);
     }
   }
 }

@@ -117,6 +117,11 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
   set.add("best-checkpoint-metric", &save.best_metric,
           "metric of the first --valid-subset that decides what is best");
   set.add_switch("maximize-best-checkpoint-metric", &save.maximize_best_metric, "the largest is the best");
+  set.group("when something goes wrong");
+  set.add("max-skips", &options.guard.max_skips,
+          "a step whose loss or gradient is not finite is skipped by all ranks; this many in a row end the run");
+  set.add("verify-every", &options.guard.verify_every,
+          "compare the parameters of all ranks every this many steps, and before each checkpoint; 0: never");
   set.group("what is shown");
   set.add("log-interval", &options.report.log_interval, "steps per line of metrics.jsonl and of the log");
   set.add("log-format", &options.report.log_format, "none, simple or json");

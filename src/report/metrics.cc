@@ -107,14 +107,14 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::add(const StepRecord& record) {
-  write_line(to_json_line(record));
+  add_line(to_json_line(record));
 }
 
 void MetricsFile::add(const ValidRecord& record) {
-  write_line(to_json_line(record));
+  add_line(to_json_line(record));
 }
 
-void MetricsFile::write_line(std::string line) {
+void MetricsFile::add_line(std::string line) {
   line += '\n';
   ssize_t written = 0;
   do {

@@ -26,10 +26,10 @@ class MetricsFile {
   // Each line is written by one write(2). A disk that is full is warned of once; training goes on.
   void add(const StepRecord& record);
   void add(const ValidRecord& record);
+  // A JSON object with a "step", without the end of the line.
+  void add_line(std::string line);
 
  private:
-  void write_line(std::string line);
-
   std::filesystem::path path_;
   int fd_ = -1;
   bool warned_ = false;

@@ -8,7 +8,7 @@ namespace motley::train {
 namespace {
 
 constexpr double first_factor = 65536, growth = 2, backoff = 0.5, largest_factor = 0x1p60;
-constexpr std::int64_t steps_to_growth = 2000, most_skipped_in_a_row_when_fixed = 20;
+constexpr std::int64_t steps_to_growth = 2000;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ bool LossScale::note(bool finite) {
   ++skipped_;
   // Counted below zero: steps in a row that were not finite.
   finite_in_a_row_ = std::min<std::int64_t>(finite_in_a_row_, 0) - 1;
-  if (fixed_) return -finite_in_a_row_ < most_skipped_in_a_row_when_fixed;
+  if (fixed_) return true;
   factor_ *= backoff;
   return factor_ >= 1;
 }

@@ -21,11 +21,13 @@ class LossScale {
   explicit LossScale(double fixed);
 
   bool active() const { return active_; }
+  // It changes, and a step that is not finite is part of finding it.
+  bool moves() const { return active_ && !fixed_; }
   double factor() const { return factor_; }
   // Steps that were skipped since the beginning of the run.
   std::int64_t skipped() const { return skipped_; }
 
-  // After a step: whether its gradient was finite. False: no smaller factor can help.
+  // After a step: whether its gradient was finite. False: no smaller factor can help; a fixed one never says so.
   bool note(bool finite);
 
   Json to_json() const;

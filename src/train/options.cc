@@ -236,6 +236,10 @@ void check_options(const TrainOptions& options, int ranks) {
          static_cast<double>(options.save.keep_interval_updates), "at least -1 (-1 or 0: all)");
   expect(options.save.keep_last_epochs >= -1, "keep-last-epochs",
          static_cast<double>(options.save.keep_last_epochs), "at least -1 (-1 or 0: all)");
+  expect(options.guard.max_skips >= 1 && options.guard.max_skips <= 1000000, "max-skips",
+         static_cast<double>(options.guard.max_skips), "1 to 1000000 steps in a row");
+  expect(options.guard.verify_every >= 0, "verify-every", static_cast<double>(options.guard.verify_every),
+         "at least 0 (0: never)");
   expect(options.report.log_interval >= 1, "log-interval", static_cast<double>(options.report.log_interval),
          "at least 1");
   report::parse_log_format(options.report.log_format);

@@ -99,6 +99,11 @@ struct SaveOptions {
   bool maximize_best_metric = false;
 };
 
+struct GuardOptions {
+  std::int64_t max_skips = 5;        // steps in a row that are not finite end the run
+  std::int64_t verify_every = 1000;  // steps between comparisons of the ranks' parameters; 0: never
+};
+
 struct ReportOptions {
   std::int64_t log_interval = 50;
   std::string log_format = "simple";
@@ -113,6 +118,7 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   SaveOptions save;
+  GuardOptions guard;
   ReportOptions report;
   std::int64_t max_epoch = 0, max_update = 0;  // 0: no limit; one of them is needed
   std::uint64_t seed = 19940802;

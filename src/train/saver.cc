@@ -159,6 +159,7 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
     reader.read_optimizer(wanted);
     found_balance_ = reader.trainer().value("balance", Json());
     found_loss_scale_ = reader.trainer().value("loss_scale", Json());
+    found_bad_steps_ = reader.trainer().value("bad_steps", Json());
     found_where_ = where;
     warn_of_changes(reader.trainer(), planner);
     warn_of_other_model(path, task_);
@@ -204,8 +205,9 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
                   Best::from_json(found.value("best", Json()), best)};
 }
 
-void Saver::keep(LoadBalance& balance, LossScale& loss_scale) {
+void Saver::keep(LoadBalance& balance, LossScale& loss_scale, BadSteps& bad_steps) {
   balance_ = &balance;
+  bad_steps_ = &bad_steps;
   loss_scale_ = &loss_scale;
   if (loss_scale.active()) {
     comm::agree_on_root(world_, "taking over the loss scale",
@@ -213,6 +215,10 @@ void Saver::keep(LoadBalance& balance, LossScale& loss_scale) {
     const std::string state = world_.broadcast(loss_scale.to_json().dump(), 0, "the loss scale");
     loss_scale.restore(Json::parse(state), "the loss scale of rank 0");
   }
+  comm::agree_on_root(world_, "taking over the number of skipped steps",
+                      [&] { bad_steps.restore(found_bad_steps_, found_where_); });
+  bad_steps.restore(Json::parse(world_.broadcast(bad_steps.to_json().dump(), 0, "the number of skipped steps")),
+                    "rank 0");
   comm::agree_on_root(world_, "taking over the shares", [&] {
     if (found_balance_.is_null() || !balance.measures()) return;
     if (!balance.restore(found_balance_, found_where_))
@@ -264,6 +270,7 @@ std::string Saver::save(const Position& position, const Best& best, const Planne
       trainer["kind"] = checkpoint::kind_text({position.step, epoch_end, interval});
       trainer["best"] = best.to_json();
       if (balance_ != nullptr) trainer["balance"] = balance_->to_json();
+      if (bad_steps_ != nullptr) trainer["bad_steps"] = bad_steps_->to_json();
       if (loss_scale_ != nullptr && loss_scale_->active()) trainer["loss_scale"] = loss_scale_->to_json();
       trainer["options"] = Json::object();
       for (const auto& [name, value] : options_.as_used) trainer["options"][name] = value;

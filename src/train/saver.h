@@ -9,6 +9,7 @@
 
 #include "comm/communicator.h"
 #include "core/json.h"
+#include "train/bad_steps.h"
 #include "train/judge.h"
 #include "train/load_balance.h"
 #include "train/loss_scale.h"
@@ -36,9 +37,9 @@ class Saver {
   };
   std::optional<Restored> restore(const PlannerOptions& planner, const Best& best);
 
-  // Checkpoints hold the state of the load balance and of the loss scale from here on; when this run continues
-  // another, it goes on with the shares and the scale of that one. Collective.
-  void keep(LoadBalance& balance, LossScale& loss_scale);
+  // Checkpoints hold the state of the load balance, of the loss scale and the number of skipped steps from here on; when
+  // this run continues another, it goes on with those of that one. Collective.
+  void keep(LoadBalance& balance, LossScale& loss_scale, BadSteps& bad_steps);
 
   // Begins a new run with the parameters of --init-from; parts of the network that are absent there keep
   // the values that they have. Collective.
@@ -67,7 +68,8 @@ class Saver {
   Optimizer* optimizer_;
   LoadBalance* balance_ = nullptr;
   LossScale* loss_scale_ = nullptr;
-  Json found_balance_, found_loss_scale_;  // on rank 0, of the checkpoint that is continued
+  BadSteps* bad_steps_ = nullptr;
+  Json found_balance_, found_loss_scale_, found_bad_steps_;  // on rank 0, of the checkpoint that is continued
   std::string found_where_;
   // Parameters and optimizer state on their way from rank 0 to the others: members, because MPI may still
   // write to them when a deadline has passed.

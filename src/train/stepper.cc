@@ -19,7 +19,7 @@ StretchKey stretch_key(std::int64_t samples, bool accumulates, bool releases) {
 }  // namespace
 
 Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
-                 Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
+                 Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale, BadSteps& bad_steps,
                  std::unique_ptr<comm::GradientReducer> reducer, std::unique_ptr<comm::SmallSum> statistics)
     : options_(options),
       world_(world),
@@ -28,6 +28,7 @@ Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, B
       optimizer_(optimizer),
       micro_batches_(micro_batches),
       loss_scale_(loss_scale),
+      bad_steps_(bad_steps),
       policy_(balance::parse_policy(options.batch.policy)),
       region_(backend, options.slow, world, options.seed),
       reducer_(std::move(reducer)),
@@ -37,8 +38,7 @@ Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, B
   host_sums_.resize(sums);
   local_sums_.assign(sums, 0.0);
   if (statistics) statistics_ = std::make_unique<BatchStatistics>(std::move(statistics), region_);
-  // Where ranks add up in the middle of a pass it is not done again.
-  if (!statistics_) own_statistics_ = Buffer(backend, task.parameters().statistics().bytes());
+  statistics_before_ = Buffer(backend, task.parameters().statistics().bytes());
   const bool has_gpu = backend.device().kind == "cuda";
   double kinds[] = {has_gpu ? 1.0 : 0.0, has_gpu ? 0.0 : 1.0};
   world.all_reduce_max(kinds, "the kinds of devices");
@@ -209,16 +209,16 @@ void Stepper::copy_statistics(ConstView from, View to) {
 }
 
 void Stepper::keep_statistics() {
-  if (own_statistics_.bytes() == 0) return;
+  if (statistics_before_.bytes() == 0) return;
   const View statistics = task_.parameters().statistics();
-  copy_statistics(statistics, own_statistics_.view(DType::f32, statistics.shape));
+  copy_statistics(statistics, statistics_before_.view(DType::f32, statistics.shape));
 }
 
 // The passes that were done have moved them.
 void Stepper::restore_statistics() {
-  if (own_statistics_.bytes() == 0) return;
+  if (statistics_before_.bytes() == 0) return;
   const View statistics = task_.parameters().statistics();
-  copy_statistics(own_statistics_.view(DType::f32, statistics.shape), statistics);
+  copy_statistics(statistics_before_.view(DType::f32, statistics.shape), statistics);
 }
 
 double Stepper::combine_statistics() {
@@ -264,10 +264,16 @@ StepOutcome Stepper::run(double lr) {
   if (!local()) outcome.times.wait_s += reducer_->finish();
 
   backend_.copy_to_host(host_sums_.data(), update_.sums().data, update_.sums().bytes());
+  outcome.own_loss_finite =
+      std::all_of(host_sums_.begin(), host_sums_.end(), [](double sum) { return std::isfinite(sum); });
   const double started_s = now_s();
   if (!local()) world_.all_reduce_sum(host_sums_, "the loss of a step");
   outcome.times.wait_s += now_s() - started_s;
   if (!local() || plan.n > 0) update(plan, lr, outcome);
+  if (!outcome.finite) {
+    restore_statistics();  // what was not finite would stay in them
+    own_samples_ -= static_cast<double>(plan.n);
+  }
   outcome.sums = host_sums_;
   outcome.times.region = region_.take();
   outcome.times.wait_s += outcome.times.region.waited_s;
@@ -280,8 +286,11 @@ StepOutcome Stepper::run(double lr) {
 
 void Stepper::note_local_step(const StepPlan& plan, const StepOutcome& outcome) {
   apart_ = true;
+  if (!outcome.finite) {
+    ++local_skips_;
+    return;
+  }
   local_samples_ += static_cast<double>(plan.n);
-  local_finite_ = local_finite_ && outcome.finite;
   for (std::size_t i = 0; i < host_sums_.size(); ++i) local_sums_[i] += host_sums_[i];
 }
 
@@ -292,23 +301,30 @@ void Stepper::update(const StepPlan& plan, double lr, StepOutcome& outcome) {
     try {
       outcome.divisor = loss_factor(plan) * task_.divisor(host_sums_);
       outcome.grad_norm = update_.norm(outcome.divisor);
-      // The same on every rank, since loss and gradient are (but for local steps, which settle it at the
-      // average).
-      const bool finite_loss = std::isfinite(task_.metrics(host_sums_).loss);
-      const bool finite_gradient = std::isfinite(outcome.grad_norm);
-      // With a loss scale a step that is not finite is skipped, as PyTorch's GradScaler does.
-      outcome.skipped = loss_scale_.active() && !(finite_loss && finite_gradient);
-      outcome.finite = (finite_loss && finite_gradient) || outcome.skipped;
-      // Steps that were skipped do not count for the optimizer's bias corrections.
-      if (outcome.finite && !outcome.skipped) update_.step(lr, plan.step - loss_scale_.skipped());
+      // The same on every rank, since loss and gradient are (but for local steps).
+      outcome.finite = std::isfinite(task_.metrics(host_sums_).loss) && std::isfinite(outcome.grad_norm);
+      if (outcome.finite) update_.step(lr, optimizer_step(plan));
       break;
     } catch (const OutOfMemory& why) {
       if (whole_shares_) fail_whole_share(plan, why);
       micro_batches_.halve(why);
     }
   }
-  outcome.finite = outcome.finite && loss_scale_.note(!outcome.skipped);
+  if (!local()) outcome.hopeless = !note(outcome.finite);
   region_.close();
+}
+
+// Whether there is a point in going on.
+bool Stepper::note(bool finite) {
+  const bool a_smaller_scale_may_help = loss_scale_.note(finite);
+  return loss_scale_.moves() ? a_smaller_scale_may_help : bad_steps_.note(finite);
+}
+
+// Steps that were skipped do not count for the optimizer's bias corrections. Of local steps they do: ranks skip each for
+// itself, but have one optimizer state in the end.
+std::int64_t Stepper::optimizer_step(const StepPlan& plan) const {
+  if (local()) return plan.step;
+  return plan.step - (loss_scale_.active() ? loss_scale_.skipped() : bad_steps_.skipped());
 }
 
 // The sum over ranks of weight * arena; the weights of all ranks sum to 1. Returns the seconds it waited.
@@ -324,16 +340,17 @@ StepOutcome Stepper::average() {
   const std::size_t sums = local_sums_.size();
   std::vector<double> shared = local_sums_;
   shared.push_back(local_samples_);
-  shared.push_back(local_finite_ ? 0.0 : 1.0);
+  shared.push_back(static_cast<double>(local_skips_));
   const double started_s = now_s();
   world_.all_reduce_sum(shared, "the sums of local steps");
   outcome.times.wait_s += now_s() - started_s;
-  outcome.ranks_not_finite = std::llround(shared[sums + 1]);
-  outcome.finite = outcome.ranks_not_finite == 0;
+  outcome.finite = shared[sums + 1] == 0;
+  outcome.hopeless = !bad_steps_.note(outcome.finite);
   host_sums_.assign(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(sums));
   outcome.sums = host_sums_;
   outcome.divisor = task_.divisor(host_sums_);
-  if (outcome.finite) {
+  // When each skipped all of its steps they have the same parameters still.
+  if (shared[sums] > 0) {
     const double weight = local_samples_ / shared[sums];
     const View values = task_.parameters().values();
     outcome.times.wait_s += average_arena(values, weight);
@@ -343,6 +360,7 @@ StepOutcome Stepper::average() {
   }
   apart_ = false;
   local_samples_ = 0;
+  local_skips_ = 0;
   std::fill(local_sums_.begin(), local_sums_.end(), 0.0);
   return outcome;
 }

@@ -20,6 +20,7 @@
 #include "comm/small_sum.h"
 #include "kernels/backend.h"
 #include "kernels/buffer.h"
+#include "train/bad_steps.h"
 #include "train/batch_statistics.h"
 #include "train/loss_scale.h"
 #include "train/micro_batches.h"
@@ -44,9 +45,11 @@ struct StepOutcome {
   std::span<const double> sums;
   double divisor = 0;                 // of the summed gradient, the loss scale included
   double grad_norm = 0;               // of the mean gradient, before clipping
-  bool finite = true;                 // loss and gradient; when not, this rank's parameters were left alone
-  bool skipped = false;               // not finite, with a loss scale: all ranks left their parameters alone
-  std::int64_t ranks_not_finite = 0;  // of average(): those that had such a step
+  // Loss and gradient. When they are not, parameters were left alone: on all ranks, or, of local steps, on this one.
+  // Of average(): all steps of all ranks since the last one.
+  bool finite = true;
+  bool own_loss_finite = true;  // of this rank's share, before anything was summed over ranks
+  bool hopeless = false;        // too many steps in a row were not finite
   StepTimes times;
 };
 
@@ -55,7 +58,7 @@ class Stepper {
   // All but the communicator must be allocated and outlive this object. `reducer` sums arenas as long as the
   // task's, `statistics` those of batch norm where they are of global batches; null with one rank.
   Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
-          Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
+          Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale, BadSteps& bad_steps,
           std::unique_ptr<comm::GradientReducer> reducer, std::unique_ptr<comm::SmallSum> statistics);
 
   bool local() const { return options_.batch.local_steps > 1; }
@@ -67,7 +70,7 @@ class Stepper {
   // The next step of the window. Collective, but for local steps.
   StepOutcome run(double lr);
   // Local steps: brings the ranks together. `sums` are then those of all steps since the last time, over
-  // all ranks, and `finite` says whether all were. Collective.
+  // all ranks, but for those that were not finite. Collective.
   StepOutcome average();
   // Whether there were local steps since the last average; the same on every rank.
   bool apart() const { return apart_; }
@@ -86,7 +89,7 @@ class Stepper {
   // Samples [first, first + n) of the share.
   void run_micro_batch(const StepPlan& plan, std::int64_t first, std::int64_t n, const GradientsDone& done);
   GradientsDone release();
-  bool has_own_statistics() const { return !whole_shares_ && own_statistics_.bytes() > 0; }
+  bool has_own_statistics() const { return !whole_shares_ && statistics_before_.bytes() > 0; }
   void copy_statistics(ConstView from, View to);
   void keep_statistics();
   void restore_statistics();
@@ -94,6 +97,8 @@ class Stepper {
   double loss_factor(const StepPlan& plan) const;
   float gradient_weight(const StepPlan& plan) const;
   void update(const StepPlan& plan, double lr, StepOutcome& outcome);
+  bool note(bool finite);
+  std::int64_t optimizer_step(const StepPlan& plan) const;
   void note_local_step(const StepPlan& plan, const StepOutcome& outcome);
   double average_arena(View arena, double weight);
 
@@ -104,15 +109,16 @@ class Stepper {
   Optimizer& optimizer_;
   MicroBatches& micro_batches_;
   LossScale& loss_scale_;
+  BadSteps& bad_steps_;
   balance::PolicyKind policy_;
   ComputeRegion region_;
   std::unique_ptr<comm::GradientReducer> reducer_;
 
-  // Batch norm over global batches: shares are run whole. Over the rows at hand: what the running statistics were before
-  // the step, and what their mean over ranks is weighted by.
+  // Batch norm over global batches: shares are run whole. Over the rows at hand: what the mean of running statistics over
+  // ranks is weighted by.
   bool whole_shares_ = false;
   std::unique_ptr<BatchStatistics> statistics_;
-  Buffer own_statistics_;
+  Buffer statistics_before_;  // the running statistics before the step
   double own_samples_ = 0;
   bool uncombined_ = false;
 
@@ -130,7 +136,8 @@ class Stepper {
   double count_s_ = 0;
 
   // Local steps, since the last average.
-  bool apart_ = false, local_finite_ = true;
+  bool apart_ = false;
+  std::int64_t local_skips_ = 0;
   double local_samples_ = 0;
   std::vector<double> local_sums_;
 };

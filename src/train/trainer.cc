@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "checkpoint/directory.h"
 #include "comm/agree.h"
@@ -19,6 +20,8 @@
 namespace motley::train {
 namespace {
 
+constexpr const char* skipped_name = "skipped.jsonl";
+
 std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
   std::int64_t largest = 0;
   for (int epoch = 1; epoch <= static_cast<int>(options.update_freq.size()); ++epoch) {
@@ -30,7 +33,7 @@ std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world, TaskMaker maker)
-    : options_(options), world_(world), make_task_(std::move(maker)) {}
+    : options_(options), world_(world), make_task_(std::move(maker)), bad_steps_(options.guard.max_skips) {}
 
 Trainer::~Trainer() = default;
 
@@ -94,7 +97,8 @@ void Trainer::build() {
   });
   saver_ = std::make_unique<Saver>(options_, world_, *backend_, *task_, optimizer_.get());
   stepper_ = std::make_unique<Stepper>(options_, world_, *backend_, *task_, *optimizer_, *micro_batches_,
-                                       loss_scale_, std::move(reducer), std::move(statistics));
+                                       loss_scale_, bad_steps_, std::move(reducer), std::move(statistics));
+  if (options_.guard.verify_every > 0) drift_ = std::make_unique<DriftCheck>(*backend_, world_);
 }
 
 // Where no rank has a GPU the option plays no part, and config.ini leaves it out.
@@ -159,11 +163,11 @@ void Trainer::start_or_continue() {
   if (restored) position_ = restored->position;
   balance_ =
       std::make_unique<LoadBalance>(options_.batch, world_, planner_options_.global_batch, position_.epoch);
-  saver_->keep(*balance_, loss_scale_);
+  saver_->keep(*balance_, loss_scale_, bad_steps_);
   if (whole_shares_) limit_shares();
   if (restored) {
     judge_->restore(restored->best);
-    started_step_ = reported_step_ = position_.step;
+    started_step_ = reported_step_ = verified_step_ = position_.step;
     saved_.step = position_.step;
     saved_.best_step = restored->best.step;
     log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
@@ -220,6 +224,7 @@ void Trainer::open_outputs() {
       saver_->repair_best(judge_->best());
     }
     metrics_file_ = std::make_unique<report::MetricsFile>(directory / "metrics.jsonl", position_.step);
+    if (std::filesystem::exists(directory / skipped_name)) open_skipped_file();
     std::string config =
         "# The options of this run, as they were used. motley train --config FILE reads it back.\n";
     for (const auto& [name, value] : options_.as_used) {
@@ -270,14 +275,17 @@ void Trainer::run() {
 }
 
 void Trainer::run_window(const WindowPlan& window, double read_s, double waited_s) {
+  std::span<const std::uint64_t> samples(window.rows);
   for (const StepPlan& step : window.steps) {
-    run_step(step, read_s, waited_s, &step == &window.steps.back());
+    run_step(step, samples.first(static_cast<std::size_t>(step.n)), read_s, waited_s, &step == &window.steps.back());
+    samples = samples.subspan(static_cast<std::size_t>(step.n));
     read_s = waited_s = 0;
     if (stop_) return;
   }
 }
 
-void Trainer::run_step(const StepPlan& plan, double read_s, double waited_s, bool window_ends) {
+void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samples, double read_s, double waited_s,
+                       bool window_ends) {
   const double lr = learning_rate(options_.schedule, plan.step, plan.epoch);
   if (plan.step > options_.schedule.warmup_updates + 1 && lr <= options_.schedule.min_lr) {
     log::info("the learning rate has reached --min-lr at step {}", plan.step);
@@ -289,14 +297,9 @@ void Trainer::run_step(const StepPlan& plan, double read_s, double waited_s, boo
   memory_limit_ = limit;
   StepOutcome outcome = stepper_->run(lr);
   grad_norm_ = outcome.grad_norm;
-  if (outcome.skipped)
-    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}",
-              plan.step, loss_scale_.factor());
-  if (!stepper_->local()) {
-    if (!outcome.finite) fail_not_finite(plan.step, outcome);
-    // The loss of an interval is that of its steps that have one.
-    if (!outcome.skipped || std::isfinite(task_->metrics(outcome.sums).loss)) meter_.add_sums(outcome.sums);
-  }
+  if (!outcome.finite) note_bad_step(plan, samples, outcome);
+  // The loss of an interval is that of its steps that have one.
+  if (!stepper_->local() && std::isfinite(task_->metrics(outcome.sums).loss)) meter_.add_sums(outcome.sums);
   position_ = {plan.epoch, position_.epoch == plan.epoch ? position_.samples + plan.batch : plan.batch,
                plan.step};
   if (observer_) {
@@ -325,22 +328,64 @@ void Trainer::bring_together() {
   meter_.add_wait(together.times.wait_s);
   meter_.add_sums(together.sums);
   if (together.finite) return;
-  flush_interval();
-  throw AgreedError(
-      ExitCode::internal,
-      fmt::format("the local steps up to step {}: on {} rank(s) a loss or the norm of a gradient was not "
-                  "a finite number; a lower --lr or --clip-norm may help",
-                  position_.step, together.ranks_not_finite));
+  BadStep own = std::exchange(local_bad_steps_, {});
+  own.step = position_.step;
+  own.epoch = position_.epoch;
+  tell_of_bad_step(own, together,
+                   fmt::format("in the local steps up to step {} there were losses or gradients", position_.step));
 }
 
-void Trainer::fail_not_finite(std::int64_t step, const StepOutcome& outcome) {
+void Trainer::note_bad_step(const StepPlan& plan, std::span<const std::uint64_t> samples, const StepOutcome& outcome) {
+  if (stepper_->local()) {  // the others learn of it at the next average
+    local_bad_steps_.own_finite = false;
+    local_bad_steps_.samples.insert(local_bad_steps_.samples.end(), samples.begin(), samples.end());
+    return;
+  }
+  const double loss = task_->metrics(outcome.sums).loss;
+  if (loss_scale_.moves() && !outcome.hopeless) {
+    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}", plan.step,
+              loss_scale_.factor());
+    return;
+  }
+  tell_of_bad_step({plan.step, plan.epoch, outcome.own_loss_finite, {samples.begin(), samples.end()}}, outcome,
+                   fmt::format("step {} has a loss ({}) or a norm of its gradient ({})", plan.step, loss,
+                               outcome.grad_norm));
+}
+
+// Says on rank 0 what was skipped, and ends the run when that happened too often.
+void Trainer::tell_of_bad_step(const BadStep& own, const StepOutcome& outcome, const std::string& what) {
+  const std::vector<BadStep> ranks = gather(own, world_);
+  if (world_.rank() == 0) {
+    if (!skipped_file_) open_skipped_file();
+    skipped_file_->add_line(to_json_line(ranks, task_->metrics(outcome.sums).loss, outcome.grad_norm));
+    log::warn("{} not finite, so the parameters were left as they were ({} in a row); {}", what,
+              std::max<std::int64_t>(bad_steps_.in_a_row(), 1), suspects_text(ranks));
+  }
+  if (!outcome.hopeless) return;
   flush_interval();
-  throw AgreedError(
-      ExitCode::internal,
-      fmt::format("step {}: the loss ({}) or the norm of its gradient ({}) is not a finite number, "
-                  "so the parameters were left as they were; {}a lower --lr or --clip-norm may help",
-                  step, task_->metrics(outcome.sums).loss, outcome.grad_norm,
-                  loss_scale_.active() ? "no loss scale helped: --precision bf16 or fp32, or " : ""));
+  throw AgreedError(ExitCode::internal,
+                    loss_scale_.moves()
+                        ? fmt::format("step {}: the loss or the gradient is not a finite number with any loss scale; "
+                                      "--precision bf16 or fp32, or a lower --lr or --clip-norm may help",
+                                      own.step)
+                        : fmt::format("step {}: {} step(s) in a row (--max-skips) had a loss or a gradient that is not a "
+                                      "finite number; {} lists their samples; a lower --lr or --clip-norm may help",
+                                      own.step, bad_steps_.in_a_row(),
+                                      (std::filesystem::path(options_.save.save_dir) / skipped_name).string()));
+}
+
+void Trainer::open_skipped_file() {
+  const std::filesystem::path directory = options_.save.save_dir;
+  skipped_file_ = std::make_unique<report::MetricsFile>(directory / skipped_name, started_step_);
+}
+
+// Where the ranks are together.
+void Trainer::verify_parameters() {
+  if (!drift_ || stepper_->apart() || verified_step_ == position_.step) return;
+  verified_step_ = position_.step;
+  const double started_s = now_s();
+  drift_->verify(task_->parameters().values(), position_.step);
+  meter_.add_wait(now_s() - started_s);
 }
 
 Trainer::Due Trainer::due_after(const StepPlan& plan) const {
@@ -357,6 +402,14 @@ void Trainer::after_step(const StepPlan& plan, bool window_ends) {
   // A checkpoint knows of the steps before it only what has been written by then.
   report(window_ends || due_after(plan).any(), plan, learning_rate(options_.schedule, plan.step, plan.epoch));
   const double reported_s = now_s();
+  const std::int64_t verify_every = options_.guard.verify_every;
+  if (verify_every > 0 && plan.step / verify_every != verified_step_ / verify_every) verify_parameters();
+  if (bad_steps_.in_a_row() > 0) {
+    // The parameters may be what is bad, and the checkpoints before them good.
+    if (due_after(plan).any())
+      log::warn("step {}: nothing is judged or saved while steps are being skipped", plan.step);
+    return;
+  }
   const auto [interval, epoch_save, validation_due] = due_after(plan);
   if (interval || validation_due) {
     try {
@@ -430,6 +483,7 @@ void Trainer::validate() {
 void Trainer::save(bool epoch_end, bool interval) {
   if (options_.save.no_save) return;
   combine_statistics();
+  verify_parameters();
   flush_interval();
   save_failure_ = saver_->save(position_, judge_->best(), planner_options_, epoch_end, interval);
   if (!save_failure_.empty()) return;

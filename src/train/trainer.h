@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -13,8 +14,10 @@
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/summary.h"
+#include "train/bad_steps.h"
 #include "train/data.h"
 #include "train/device.h"
+#include "train/drift.h"
 #include "train/judge.h"
 #include "train/load_balance.h"
 #include "train/loss_scale.h"
@@ -76,7 +79,9 @@ class Trainer {
   void open_outputs();
   // read_s and waited_s: what reading and planning of the window cost this rank before its first step.
   void run_window(const WindowPlan& window, double read_s, double waited_s);
-  void run_step(const StepPlan& plan, double read_s, double waited_s, bool window_ends);
+  // `samples`: ids of this rank's share.
+  void run_step(const StepPlan& plan, std::span<const std::uint64_t> samples, double read_s, double waited_s,
+                bool window_ends);
   // What is due after a step.
   struct Due {
     bool interval = false, epoch_save = false, validation = false;
@@ -84,7 +89,10 @@ class Trainer {
   };
   Due due_after(const StepPlan& plan) const;
   void bring_together();
-  [[noreturn]] void fail_not_finite(std::int64_t step, const StepOutcome& outcome);
+  void note_bad_step(const StepPlan& plan, std::span<const std::uint64_t> samples, const StepOutcome& outcome);
+  void tell_of_bad_step(const BadStep& own, const StepOutcome& outcome, const std::string& what);
+  void open_skipped_file();
+  void verify_parameters();
   // Brings the times and sums of the steps since the last call together when a line is due, or when told to.
   void report(bool collect, const StepPlan& plan, double lr);
   void after_step(const StepPlan& plan, bool window_ends);
@@ -106,6 +114,9 @@ class Trainer {
   std::unique_ptr<MicroBatches> micro_batches_;
   std::unique_ptr<LoadBalance> balance_;
   LossScale loss_scale_;
+  BadSteps bad_steps_;
+  BadStep local_bad_steps_;  // of this rank, since the last average
+  std::unique_ptr<DriftCheck> drift_;
   std::unique_ptr<Stepper> stepper_;
   PlannerOptions planner_options_;
   Position position_;
@@ -118,6 +129,7 @@ class Trainer {
   report::StepRecord interval_;
   report::Summary summary_;
   std::unique_ptr<report::MetricsFile> metrics_file_;  // rank 0 only
+  std::unique_ptr<report::MetricsFile> skipped_file_;  // rank 0 only, and only when there is something in it
   std::unique_ptr<report::Progress> progress_;         // rank 0 only
   StepObserver observer_;
 
@@ -127,7 +139,7 @@ class Trainer {
   bool stop_ = false;
   double step_started_s_ = 0;
   std::int64_t started_step_ = 0, reported_step_ = 0;
-  std::int64_t validated_step_ = -1;
+  std::int64_t validated_step_ = -1, verified_step_ = 0;
   struct {
     std::int64_t step = -1, best_step = -1;
     bool epoch_end = false, interval = false;

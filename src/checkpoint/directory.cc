@@ -23,6 +23,7 @@ constexpr ExitCode code = ExitCode::checkpoint;
 constexpr const char* model_name = "model.safetensors";
 constexpr const char* optimizer_name = "optimizer.h5";
 constexpr const char* trainer_name = "trainer.json";
+constexpr const char* bad_prefix = "bad-";
 
 void check_extra_name(const std::string& name) {
   const std::set<std::string> taken = {"",           ".",          "..", model_name, optimizer_name,
@@ -86,6 +87,15 @@ void withdraw_links(const fs::path& save_dir, std::int64_t step, const fs::path&
       log::warn("{}", problem.what());
     }
   }
+}
+
+// "superseded-step-00001000", or "superseded-2-step-00001000" when that is taken.
+fs::path free_name(const fs::path& save_dir, const std::string& prefix, const std::string& name) {
+  fs::path free = save_dir / (prefix + name);
+  std::error_code ignored;
+  for (int i = 2; fs::exists(fs::symlink_status(free, ignored)); ++i)
+    free = save_dir / fmt::format("{}{}-{}", prefix, i, name);
+  return free;
 }
 
 Json read_trainer(const fs::path& directory) {
@@ -161,27 +171,66 @@ void verify(const fs::path& checkpoint) {
   }
 }
 
-std::optional<fs::path> newest_good(const fs::path& save_dir) {
+Search search(const fs::path& save_dir) {
+  Search found;
   const std::vector<Listed> all = list(save_dir);
-  if (all.empty()) return std::nullopt;
-  std::string newest_problem;
   for (auto checkpoint = all.rbegin(); checkpoint != all.rend(); ++checkpoint) {
     try {
       verify(checkpoint->path);
-      return checkpoint->path;
+      found.good = checkpoint->path;
+      break;
     } catch (const Error& error) {
-      log::warn("checkpoint {} cannot be used: {}", checkpoint->path.string(), error.what());
-      if (newest_problem.empty()) newest_problem = error.what();
+      found.bad.push_back({*checkpoint, error.what()});
     }
   }
-  fail(code,
-       "{} has {} checkpoint{}, but none that can be used; the newest: {}. To start over, move them away or "
-       "give another --save-dir",
-       save_dir.string(), all.size(), all.size() == 1 ? "" : "s", newest_problem);
+  return found;
 }
 
-Reader::Reader(const fs::path& path)
-    : path_(verified(path)), trainer_(read_trainer(path_)), model_(path_ / model_name, code) {}
+std::optional<fs::path> newest_good(const fs::path& save_dir) {
+  const Search found = search(save_dir);
+  for (const Bad& bad : found.bad)
+    log::warn("checkpoint {} cannot be used: {}", bad.checkpoint.path.string(), bad.reason);
+  if (!found.good && !found.bad.empty()) throw none_is_good(save_dir, found.bad);
+  return found.good;
+}
+
+Error none_is_good(const fs::path& save_dir, const std::vector<Bad>& bad) {
+  return {code, fmt::format(
+                    "{} has {} checkpoint{}, but none that can be used; the newest: {}. To start over, give "
+                    "--restart-from-scratch or another --save-dir",
+                    save_dir.string(), bad.size(), bad.size() == 1 ? "" : "s", bad.at(0).reason)};
+}
+
+void set_aside(const fs::path& save_dir, const Search& found) {
+  if (found.bad.empty()) return;
+  // First, so that a kill in between leaves links to what is there.
+  const fs::path good = found.good ? found.good->filename() : fs::path();
+  withdraw_links(save_dir, found.good ? step_of(good.string()).value_or(-1) : -1, good);
+  for (const Bad& bad : found.bad) {
+    const fs::path to = free_name(save_dir, bad_prefix, directory_name(bad.checkpoint.step));
+    try {
+      rename_durably(bad.checkpoint.path, to, code);
+      log::warn("checkpoint {} cannot be used: {}; it is now {}", bad.checkpoint.path.string(), bad.reason,
+                to.string());
+    } catch (const Error& problem) {
+      log::warn("checkpoint {} cannot be used: {}; it stays where it is: {}", bad.checkpoint.path.string(),
+                bad.reason, problem.what());
+    }
+  }
+}
+
+bool has_set_aside(const fs::path& save_dir) {
+  std::error_code error;
+  fs::directory_iterator entries(save_dir, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error))
+    if (entries->path().filename().string().starts_with(bad_prefix)) return true;
+  return false;
+}
+
+Reader::Reader(const fs::path& path, bool is_verified)
+    : path_(is_verified ? path : verified(path)),
+      trainer_(read_trainer(path_)),
+      model_(path_ / model_name, code) {}
 
 void Reader::read_model(std::span<const io::SafetensorsEntry> wanted) const {
   require_same_tensors((path_ / model_name).string(), model_.tensors(), wanted);
@@ -203,15 +252,9 @@ void supersede_after(const fs::path& save_dir, std::int64_t step) {
   // First, so that a kill in between leaves links to what is there.
   withdraw_links(save_dir, step, beyond == all.begin() ? fs::path() : std::prev(beyond)->path.filename());
   for (auto checkpoint = beyond; checkpoint != all.end(); ++checkpoint) {
-    const std::string name = directory_name(checkpoint->step);
-    fs::path free_name = save_dir / ("superseded-" + name);
-    std::error_code ignored;
-    for (int i = 2; fs::exists(free_name, ignored); ++i) {
-      free_name = save_dir / fmt::format("superseded-{}-{}", i, name);
-    }
-    rename_durably(checkpoint->path, free_name, code);
-    log::info("this run goes back to step {}; {} is now {}", step, checkpoint->path.string(),
-              free_name.string());
+    const fs::path to = free_name(save_dir, "superseded-", directory_name(checkpoint->step));
+    rename_durably(checkpoint->path, to, code);
+    log::info("this run goes back to step {}; {} is now {}", step, checkpoint->path.string(), to.string());
   }
 }
 

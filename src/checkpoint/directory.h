@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/json.h"
 #include "io/safetensors.h"
 
@@ -61,17 +62,35 @@ std::vector<Listed> list(const std::filesystem::path& save_dir);
 // Throws Error(checkpoint) naming the first file that is not as it should be.
 void verify(const std::filesystem::path& checkpoint);
 
-// The newest checkpoint of save_dir that verifies; each one that does not is warned of with the reason. Moves
-// nothing: a run that continues from the result sets newer ones aside by supersede_after(). nullopt when
-// there is none at all; Error(checkpoint) when there are some and all are bad: a run must not start over
-// silently.
+// The newest checkpoint of save_dir that verifies, and the newer ones that do not, newest first, each with the reason. Moves
+// nothing.
+struct Bad {
+  Listed checkpoint;
+  std::string reason;
+};
+struct Search {
+  std::optional<std::filesystem::path> good;
+  std::vector<Bad> bad;
+};
+Search search(const std::filesystem::path& save_dir);
+
+// The same for a run that reads only: bad ones are warned of. nullopt when there is no checkpoint at all; Error(checkpoint)
+// when there are some and all are bad.
 std::optional<std::filesystem::path> newest_good(const std::filesystem::path& save_dir);
+// The error of a search that found bad ones only.
+Error none_is_good(const std::filesystem::path& save_dir, const std::vector<Bad>& bad);
+
+// For a run that goes on without them: renames bad checkpoints to bad-step-00001000 (bad-2-..., when that is taken), so that
+// people find them and no later start looks at them again. Each is said in a warning. Links as in supersede_after().
+void set_aside(const std::filesystem::path& save_dir, const Search& found);
+// Whether there is one under such a name.
+bool has_set_aside(const std::filesystem::path& save_dir);
 
 // Opens a verified checkpoint for reading.
 class Reader {
  public:
-  // Verifies it first. `path` is a checkpoint directory or a link to one.
-  explicit Reader(const std::filesystem::path& path);
+  // `path` is a checkpoint directory or a link to one; verified first, unless search() has just done so.
+  explicit Reader(const std::filesystem::path& path, bool is_verified = false);
 
   const std::filesystem::path& path() const { return path_; }
   const Json& trainer() const { return trainer_; }

@@ -164,6 +164,26 @@ TEST_F(Directory, the_newest_good_one_is_taken_and_bad_ones_are_warned_of_and_le
       << failure;
 }
 
+TEST_F(Directory, bad_ones_are_set_aside_by_a_run_that_goes_on) {
+  for (int round = 0; round < 2; ++round) {
+    for (const int step : {1, 2, 3}) write(save(), step, Sample(step).contents);
+    mark_best(save(), save() / "step-00000003");
+    fs::remove(save() / "step-00000003" / "trainer.json");
+    const Search found = search(save());
+    EXPECT_EQ(value_of(*found.good), 2);
+    ::testing::internal::CaptureStderr();
+    set_aside(save(), found);
+    const std::string warnings = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(warnings.find("step-00000003 cannot be used: "), std::string::npos) << warnings;
+    EXPECT_NE(warnings.find(round == 0 ? "bad-step-00000003" : "bad-2-step-00000003"), std::string::npos)
+        << warnings;
+    EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2}));
+    EXPECT_EQ(value_of(save() / "latest"), 2);
+    EXPECT_FALSE(fs::is_symlink(save() / "best"));
+  }
+  EXPECT_TRUE(has_set_aside(save()));
+}
+
 TEST_F(Directory, leftovers_of_killed_processes_are_removed_and_nothing_else) {
   write(save(), 1, Sample(1).contents);
   fs::create_directories(save() / ".tmp-step-00000002-4711" / "x");

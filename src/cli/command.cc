@@ -25,7 +25,8 @@ std::string overview() {
   for (const Command& command : commands()) text += fmt::format("  {:14}{}\n", command.name, command.summary);
   text +=
       "\nmotley COMMAND --help lists the options of a command.\n"
-      "exit codes: 0 done, 2 usage, 3 input data, 4 checkpoint, 5 communication, 6 device, 70 internal\n";
+      "exit codes: 0 done, 2 usage, 3 input data, 4 checkpoint, 5 communication, 6 device, 70 internal, "
+      "75 stopped after saving\n";
   return text;
 }
 
@@ -98,7 +99,8 @@ int run(int argc, char** argv, const std::vector<std::string>& arguments) {
     return static_cast<int>(ExitCode::done);
   } catch (const AgreedError& error) {
     // Printed while the session lives: after it mpirun may end this process. The other ranks stay silent.
-    if (rank == 0) log::error("{}", error.what());
+    const bool as_told = error.code() == ExitCode::stopped;
+    if (rank == 0) as_told ? log::info("{}", error.what()) : log::error("{}", error.what());
     return static_cast<int>(error.code());
   }
 }

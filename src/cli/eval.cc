@@ -127,7 +127,7 @@ void Evaluation::open() {
 void Evaluation::judge() {
   for (train::DataSet& data : sets) {
     const auto started = std::chrono::steady_clock::now();
-    const train::Metrics metrics = train::evaluate(*task, *backend, data, world, how, *region);
+    const train::Metrics metrics = train::evaluate(*task, *backend, data, world, how, *region).value();
     report::ValidRecord record;
     record.subset = data.subset;
     record.step = position.step;

@@ -11,6 +11,7 @@
 #include "cli/option_set.h"
 #include "cli/shared_options.h"
 #include "comm/agree.h"
+#include "core/stop_signal.h"
 #include "train/trainer.h"
 
 namespace motley::cli {
@@ -106,6 +107,10 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
       "init-from", &save.init_from,
       "begin a new run with the parameters of this checkpoint, run or Hugging Face directory, step 0 and a "
       "fresh optimizer");
+  set.add_switch("restart-from-scratch", &save.restart_from_scratch,
+                 "begin anew where --save-dir has checkpoints and none of them is good");
+  set.add_switch("allow-changed-options", &save.allow_changed_options,
+                 "continue a run with options, data or a network that make it another one");
   set.add("save-interval", &save.save_interval, "save every this many epochs; 0: only at the end");
   set.add("save-interval-updates", &save.save_interval_updates,
           "save and judge every this many steps; 0: never");
@@ -118,10 +123,17 @@ void declare(OptionSet& set, train::TrainOptions& options, SharedOptions& shared
           "metric of the first --valid-subset that decides what is best");
   set.add_switch("maximize-best-checkpoint-metric", &save.maximize_best_metric, "the largest is the best");
   set.group("when something goes wrong");
-  set.add("max-skips", &options.guard.max_skips,
-          "a step whose loss or gradient is not finite is skipped by all ranks; this many in a row end the run");
+  set.add(
+      "max-skips", &options.guard.max_skips,
+      "a step whose loss or gradient is not finite is skipped by all ranks; this many in a row end the run");
   set.add("verify-every", &options.guard.verify_every,
           "compare the parameters of all ranks every this many steps, and before each checkpoint; 0: never");
+  set.add(
+      "stop-after", &options.guard.stop_after,
+      "save, stop and exit with 75 after so long, such as 11h50m; Slurm's end of the job counts by itself");
+  set.add(
+      "checkpoint-deadline", &options.guard.checkpoint_deadline,
+      "how long the site leaves from a signal to the end: a run whose end is known stops as much earlier");
   set.group("what is shown");
   set.add("log-interval", &options.report.log_interval, "steps per line of metrics.jsonl and of the log");
   set.add("log-format", &options.report.log_format, "none, simple or json");
@@ -265,6 +277,7 @@ void train(const std::vector<std::string>& arguments, const Context& context) {
   require_same_options(options, context.world);
   context.session.set_timeout(options.timeout_s);
   const comm::Communicator world(context.world.handle(), options.timeout_s);
+  note_stop_signals();
   train::Trainer trainer(options, world);
   run_or_abort([&] {
     trainer.prepare();

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <span>
 
 namespace motley {
@@ -48,6 +51,31 @@ std::optional<double> parse_bytes_per_s(std::string_view text) {
 std::optional<double> parse_seconds(std::string_view text) {
   static constexpr Unit units[] = {{"us", 1, 1e6}, {"ms", 1, 1e3}, {"s", 1}};
   return parse(text, units);
+}
+
+std::optional<double> parse_duration(std::string_view text) {
+  struct Part {
+    char unit;
+    double seconds;
+  };
+  static constexpr Part parts[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+  constexpr std::uint64_t most = 1000000000;
+  double sum = 0;
+  const Part* next = std::begin(parts);
+  if (text.empty()) return std::nullopt;
+  while (!text.empty()) {
+    std::uint64_t number = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || number > most) return std::nullopt;
+    const bool alone = next == std::begin(parts) && stop == text.data() + text.size();
+    const char unit = alone ? 's' : stop == text.data() + text.size() ? ' ' : *stop;
+    next = std::find_if(next, std::end(parts), [&](const Part& part) { return part.unit == unit; });
+    if (next == std::end(parts)) return std::nullopt;
+    sum += static_cast<double>(number) * next->seconds;
+    ++next;
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()) + (alone ? 0 : 1));
+  }
+  return sum;
 }
 
 std::string seconds_text(double seconds) {

@@ -16,6 +16,10 @@ std::optional<double> parse_bytes_per_s(std::string_view text);
 // "5ms", "20us", "1.5s"; a unit is needed. The same doubles as 0.005, 0.00002 and 1.5.
 std::optional<double> parse_seconds(std::string_view text);
 
+// "11h50m", "90s", "1d12h", "45": seconds; units are d, h, m and s, the larger ones first, each once, and of whole numbers.
+// A number alone is of seconds.
+std::optional<double> parse_duration(std::string_view text);
+
 // "87.1 ms", "1.25 s", "20 us": three digits that count.
 std::string seconds_text(double seconds);
 

@@ -25,7 +25,8 @@ void BadSteps::restore(const Json& state, const std::string& where) {
   const auto in_a_row = json_get<std::int64_t>(state, "in_a_row", where, ExitCode::checkpoint),
              skipped = json_get<std::int64_t>(state, "skipped", where, ExitCode::checkpoint);
   if (in_a_row < 0 || skipped < in_a_row)
-    fail(ExitCode::checkpoint, "{}: {} steps were skipped, the last {} in a row; expected at least as many, and none below 0",
+    fail(ExitCode::checkpoint,
+         "{}: {} steps were skipped, the last {} in a row; expected at least as many, and none below 0",
          where, skipped, in_a_row);
   in_a_row_ = in_a_row;
   skipped_ = skipped;
@@ -45,13 +46,14 @@ std::string to_json_line(const std::vector<BadStep>& ranks, double loss, double 
 
 std::string suspects_text(const std::vector<BadStep>& ranks) {
   constexpr std::size_t most_samples = 8;
-  const bool all = std::all_of(ranks.begin(), ranks.end(), [](const BadStep& part) { return part.own_finite; });
+  const bool all =
+      std::all_of(ranks.begin(), ranks.end(), [](const BadStep& part) { return part.own_finite; });
   std::string text;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::vector<std::uint64_t>& samples = ranks[rank].samples;
     if (samples.empty() || (ranks[rank].own_finite && !all)) continue;
-    text += fmt::format("{}rank {}: sample{} {}", text.empty() ? "" : "; ", rank, samples.size() == 1 ? "" : "s",
-                        samples[0]);
+    text += fmt::format("{}rank {}: sample{} {}", text.empty() ? "" : "; ", rank,
+                        samples.size() == 1 ? "" : "s", samples[0]);
     const std::size_t named = std::min(samples.size(), most_samples);
     for (std::size_t i = 1; i < named; ++i) text += fmt::format(", {}", samples[i]);
     if (named < samples.size()) text += fmt::format(" and {} more", samples.size() - named);
@@ -73,7 +75,8 @@ std::vector<BadStep> gather(const BadStep& own, const comm::Communicator& world)
   for (std::size_t at = 0; at < all.size(); at += mine.size()) {
     BadStep part{static_cast<std::int64_t>(all[at]), static_cast<int>(all[at + 1]), all[at + 2] != 0, {}};
     const auto samples = static_cast<std::size_t>(all[at + 3]);
-    for (std::size_t i = 0; i < samples; ++i) part.samples.push_back(static_cast<std::uint64_t>(all[at + head + i]));
+    for (std::size_t i = 0; i < samples; ++i)
+      part.samples.push_back(static_cast<std::uint64_t>(all[at + head + i]));
     ranks.push_back(std::move(part));
   }
   return ranks;

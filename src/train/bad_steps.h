@@ -15,7 +15,7 @@ namespace motley::train {
 struct BadStep {
   std::int64_t step = 0;
   int epoch = 1;
-  bool own_finite = true;  // the loss of its share; of local steps also its gradient
+  bool own_finite = true;              // the loss of its share; of local steps also its gradient
   std::vector<std::uint64_t> samples;  // ids of its share
 };
 

@@ -147,14 +147,16 @@ void DriftCheck::verify(ConstView parameters, std::int64_t step) const {
   std::string names;
   for (const int rank : odd) names += (names.empty() ? "" : ", ") + name_of(rank);
   const bool nobody_knows = odd.size() == ranks.size();
-  throw AgreedError(ExitCode::device,
-                    nobody_knows
-                        ? fmt::format("step {}: the parameters differ between {}, and no more ranks agree on any of them: the "
-                                      "memory or the processor of one has failed; start the run again without it",
-                                      step, names)
-                        : fmt::format("step {}: the parameters on {} are not those of the other ranks: its memory or its "
-                                      "processor has failed; start the run again without it",
-                                      step, names));
+  throw AgreedError(
+      ExitCode::device,
+      nobody_knows
+          ? fmt::format(
+                "step {}: the parameters differ between {}, and no more ranks agree on any of them: the "
+                "memory or the processor of one has failed; start the run again without it",
+                step, names)
+          : fmt::format("step {}: the parameters on {} are not those of the other ranks: its memory or its "
+                        "processor has failed; start the run again without it",
+                        step, names));
 }
 
 }  // namespace motley::train

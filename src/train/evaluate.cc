@@ -55,10 +55,16 @@ class ShareJudge {
   Buffer device_sums_;
 };
 
+bool some_rank(const comm::Communicator& world, bool wants) {
+  double wishes[] = {wants ? 1.0 : 0.0};
+  world.all_reduce_max(wishes, "whether to stop");
+  return wishes[0] > 0;
+}
+
 }  // namespace
 
-Metrics evaluate(Task& task, Backend& backend, DataSet& data, const comm::Communicator& world,
-                 const EvaluateOptions& options, ComputeRegion& region) {
+std::optional<Metrics> evaluate(Task& task, Backend& backend, DataSet& data, const comm::Communicator& world,
+                                const EvaluateOptions& options, ComputeRegion& region) {
   PlannerOptions plan;
   plan.purpose = "validation";
   plan.samples = data.source.rows;
@@ -76,6 +82,7 @@ Metrics evaluate(Task& task, Backend& backend, DataSet& data, const comm::Commun
     if (ahead) data.reader->request(ahead->rows);
     io::Window rows;
     comm::agree(world, "reading the validation data", [&] { rows = data.reader->take(world.timeout_s()); });
+    if (options.wants_to_stop && some_rank(world, options.wants_to_stop())) return std::nullopt;
     std::int64_t first = 0;
     for (const StepPlan& step : window->steps) {
       region.begin_step(options.step, step.n);

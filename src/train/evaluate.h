@@ -1,6 +1,8 @@
 // Metrics of the current parameters on a data set, divided among the ranks as training is.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "train/data.h"
@@ -16,11 +18,13 @@ struct EvaluateOptions {
   std::vector<double> weights;            // one per rank, looked at on rank 0
   std::int64_t step = 0;                  // of the run: what --slow goes by
   MicroBatches* micro_batches = nullptr;  // of the task
+  std::function<bool()> wants_to_stop = {};  // asked on every rank before each window
 };
 
-// Every sample of the set once, in its order in the file. Collective; the same result on every rank.
+// Every sample of the set once, in its order in the file. Collective; the same result on every rank: nothing when some rank
+// wanted to stop on the way.
 // OutOfMemory, on this rank alone, when not even one sample at a time fits.
-Metrics evaluate(Task& task, Backend& backend, DataSet& data, const comm::Communicator& world,
-                 const EvaluateOptions& options, ComputeRegion& region);
+std::optional<Metrics> evaluate(Task& task, Backend& backend, DataSet& data, const comm::Communicator& world,
+                                const EvaluateOptions& options, ComputeRegion& region);
 
 }  // namespace motley::train

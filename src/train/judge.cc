@@ -50,24 +50,27 @@ void Judge::open() {
   }
 }
 
-std::vector<report::ValidRecord> Judge::judge(Backend& backend, const Position& position,
-                                              const EvaluateOptions& how) {
+std::optional<std::vector<report::ValidRecord>> Judge::judge(Backend& backend, const Position& position,
+                                                             const EvaluateOptions& how) {
+  std::optional<Metrics> of_first;
   std::vector<report::ValidRecord> records;
   ComputeRegion region(backend, options_.slow, world_, options_.seed);
   for (DataSet& data : sets_) {
     const auto started = std::chrono::steady_clock::now();
-    const Metrics metrics = evaluate(task_, backend, data, world_, how, region);
+    const std::optional<Metrics> metrics = evaluate(task_, backend, data, world_, how, region);
+    if (!metrics) return std::nullopt;
+    if (!of_first) of_first = metrics;
     report::ValidRecord record;
     record.subset = data.subset;
     record.step = position.step;
     record.epoch = position.epoch;
-    record.loss = metrics.loss;
+    record.loss = metrics->loss;
     record.samples = static_cast<std::int64_t>(data.source.rows);
     record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    record.metrics = metrics.values;
+    record.metrics = metrics->values;
     records.push_back(record);
-    if (records.size() == 1) consider(metrics, position.step);
   }
+  if (of_first) consider(*of_first, position.step);
   return records;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,9 +37,10 @@ class Judge {
   void open();
   bool has_data() const { return !sets_.empty(); }
 
-  // Judges the current parameters; the first subset decides whether they are the best. Collective.
-  std::vector<report::ValidRecord> judge(Backend& backend, const Position& position,
-                                         const EvaluateOptions& how);
+  // Judges the current parameters; the first subset decides whether they are the best. Nothing when some rank wanted to
+  // stop on the way. Collective.
+  std::optional<std::vector<report::ValidRecord>> judge(Backend& backend, const Position& position,
+                                                        const EvaluateOptions& how);
 
   const Best& best() const { return best_; }
   void restore(const Best& best) { best_ = best; }

@@ -4,12 +4,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string_view>
 
 #include "balance/balancer.h"
 #include "balance/shares.h"
 #include "balance/slow.h"
 #include "core/error.h"
+#include "core/quantity.h"
 #include "io/image_set.h"
 #include "models/image_archs.h"
 #include "report/progress.h"
@@ -128,6 +130,14 @@ void check_batch(const BatchOptions& batch, int ranks) {
   }
 }
 
+void check_duration(const char* option, const std::string& text, bool may_be_empty) {
+  if (text.empty() && may_be_empty) return;
+  const std::optional<double> seconds = parse_duration(text);
+  if (!seconds || *seconds <= 0)
+    fail(ExitCode::usage, "--{} is \"{}\"; expected a time above 0, such as 11h50m, 90s or 1d12h", option,
+         text);
+}
+
 // Options of one task mean nothing to another.
 void expect_bert(const std::string& task, const char* option, bool given) {
   if (given && task != "bert") fail(ExitCode::usage, "--{} is for task bert; this is task {}", option, task);
@@ -240,6 +250,8 @@ void check_options(const TrainOptions& options, int ranks) {
          static_cast<double>(options.guard.max_skips), "1 to 1000000 steps in a row");
   expect(options.guard.verify_every >= 0, "verify-every", static_cast<double>(options.guard.verify_every),
          "at least 0 (0: never)");
+  check_duration("stop-after", options.guard.stop_after, true);
+  check_duration("checkpoint-deadline", options.guard.checkpoint_deadline, false);
   expect(options.report.log_interval >= 1, "log-interval", static_cast<double>(options.report.log_interval),
          "at least 1");
   report::parse_log_format(options.report.log_format);

@@ -94,14 +94,18 @@ struct SaveOptions {
   std::int64_t save_interval_updates = 0;  // steps; 0: never
   std::int64_t keep_interval_updates = -1, keep_last_epochs = -1;
   bool no_save = false;
+  bool restart_from_scratch = false;   // begin anew when no checkpoint of save_dir is good
+  bool allow_changed_options = false;  // continue a run though the mathematics are others
   std::string init_from;  // a new run begins with the parameters of this checkpoint or model directory
   std::string best_metric = "loss";
   bool maximize_best_metric = false;
 };
 
 struct GuardOptions {
-  std::int64_t max_skips = 5;        // steps in a row that are not finite end the run
-  std::int64_t verify_every = 1000;  // steps between comparisons of the ranks' parameters; 0: never
+  std::int64_t max_skips = 5;               // steps in a row that are not finite end the run
+  std::int64_t verify_every = 1000;         // steps between comparisons of the ranks' parameters; 0: never
+  std::string stop_after;                   // save and stop after so long; empty: never
+  std::string checkpoint_deadline = "60s";  // from a signal to the end of the process
 };
 
 struct ReportOptions {

@@ -38,7 +38,8 @@ std::string layout_text(const PlannerOptions& planner) {
 
 // What the task would write beside the parameters must be what lies there: a network with the same shapes can
 // still be another (its activation, its dropout), and so can a vocabulary.
-void warn_of_other_model(const fs::path& checkpoint, const Task& task) {
+std::string other_model(const fs::path& checkpoint, const Task& task) {
+  std::string all;
   for (const auto& [name, text] : task.model_files()) {
     std::error_code error;
     if (!fs::exists(checkpoint / name, error)) continue;
@@ -55,9 +56,11 @@ void warn_of_other_model(const fs::path& checkpoint, const Task& task) {
       }
       if (differences.empty()) continue;
     }
-    log::warn("the network is not that of the checkpoint: its {} differs from {}{}", name,
-              (checkpoint / name).string(), differences);
+    all += fmt::format("{}its {} differs from {}{}",
+                       all.empty() ? "the network is not that of the checkpoint: " : "; ", name,
+                       (checkpoint / name).string(), differences);
   }
+  return all;
 }
 
 // The options that decide what is computed; the others may change freely between a run and its continuation.
@@ -102,7 +105,21 @@ Saver::Saver(const TrainOptions& options, const comm::Communicator& world, Backe
              Optimizer* optimizer)
     : options_(options), world_(world), backend_(backend), task_(task), optimizer_(optimizer) {}
 
-void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) const {
+void Saver::check_changes(const fs::path& checkpoint, const Json& trainer,
+                          const PlannerOptions& planner) const {
+  std::string changes = changes_of_options(trainer, planner);
+  const std::string model = other_model(checkpoint, task_);
+  if (!model.empty()) changes += (changes.empty() ? "" : "; ") + model;
+  if (changes.empty()) return;
+  const std::string sentence =
+      fmt::format("this run continues {}, and is not the same: {}", checkpoint.string(), changes);
+  if (!options_.save.allow_changed_options)
+    fail(ExitCode::usage,
+         "{}. Expected the options of that run, --allow-changed-options, or another --save-dir", sentence);
+  log::warn("{}", sentence);
+}
+
+std::string Saver::changes_of_options(const Json& trainer, const PlannerOptions& planner) const {
   std::string changes;
   const auto changed = [&](const std::string& what, const std::string& before, const std::string& now) {
     // An option that plays no part in one of the runs has no value there.
@@ -130,14 +147,30 @@ void Saver::warn_of_changes(const Json& trainer, const PlannerOptions& planner) 
   if (trainer.contains("training_layout"))
     changed("the layout of the training data", trainer["training_layout"].get<std::string>(),
             layout_text(planner));
-  if (!changes.empty()) log::warn("this run continues another, and is not the same: {}", changes);
+  return changes;
+}
+
+fs::path Saver::find_on_root() {
+  const SaveOptions& save = options_.save;
+  if (!save.restore_file.empty()) return find_checkpoint(save.save_dir, save.restore_file);
+  searched_ = checkpoint::search(save.save_dir);
+  if (searched_.good) return *searched_.good;
+  if (save.restart_from_scratch) return {};
+  if (!searched_.bad.empty()) throw checkpoint::none_is_good(save.save_dir, searched_.bad);
+  if (checkpoint::has_set_aside(save.save_dir))
+    fail(ExitCode::checkpoint,
+         "{} has only checkpoints that were bad and set aside (bad-step-...). To start over, give "
+         "--restart-from-scratch or "
+         "another --save-dir",
+         save.save_dir);
+  return {};
 }
 
 // Reads the checkpoint into the staging memory; what the other ranks have to know, or nothing.
 std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best) {
-  const fs::path path = find_checkpoint(options_.save.save_dir, options_.save.restore_file);
+  const fs::path path = find_on_root();
   if (path.empty()) return {};
-  const checkpoint::Reader reader(path);
+  const checkpoint::Reader reader(path, searched_.good.has_value());
   take_staging(1 + optimizer_->states().size());
   const std::string where = (path / "trainer.json").string();
   check_kind(reader.trainer(), task_.name(), where);
@@ -161,12 +194,15 @@ std::string Saver::read_on_root(const PlannerOptions& planner, const Best& best)
     found_loss_scale_ = reader.trainer().value("loss_scale", Json());
     found_bad_steps_ = reader.trainer().value("bad_steps", Json());
     found_where_ = where;
-    warn_of_changes(reader.trainer(), planner);
-    warn_of_other_model(path, task_);
+    check_changes(path, reader.trainer(), planner);
   }
   Json found = to_json(position_of(reader.trainer(), where));
   found["path"] = path.string();
   found["has_state"] = has_state;
+  const checkpoint::Kept kept = checkpoint::kept_from(0, reader.trainer().value("kind", ""));
+  found["epoch_end"] = kept.epoch_end;
+  found["interval"] = kept.interval;
+  found["validation_due"] = reader.trainer().value("validation_due", false);
   // A best of another directory has no checkpoint here that `best` could point to.
   std::error_code error;
   if (fs::equivalent(fs::path(path).parent_path().empty() ? fs::path(".") : path.parent_path(),
@@ -201,8 +237,11 @@ std::optional<Saver::Restored> Saver::restore(const PlannerOptions& planner, con
                "the optimizer state of the checkpoint");
   }
   staging_.clear();
-  return Restored{found["path"].get<std::string>(), position_of(found, "the checkpoint"),
-                  Best::from_json(found.value("best", Json()), best)};
+  return Restored{
+      found["path"].get<std::string>(),
+      position_of(found, "the checkpoint"),
+      Best::from_json(found.value("best", Json()), best),
+      {found["epoch_end"].get<bool>(), found["interval"].get<bool>(), found["validation_due"].get<bool>()}};
 }
 
 void Saver::keep(LoadBalance& balance, LossScale& loss_scale, BadSteps& bad_steps) {
@@ -217,8 +256,8 @@ void Saver::keep(LoadBalance& balance, LossScale& loss_scale, BadSteps& bad_step
   }
   comm::agree_on_root(world_, "taking over the number of skipped steps",
                       [&] { bad_steps.restore(found_bad_steps_, found_where_); });
-  bad_steps.restore(Json::parse(world_.broadcast(bad_steps.to_json().dump(), 0, "the number of skipped steps")),
-                    "rank 0");
+  bad_steps.restore(
+      Json::parse(world_.broadcast(bad_steps.to_json().dump(), 0, "the number of skipped steps")), "rank 0");
   comm::agree_on_root(world_, "taking over the shares", [&] {
     if (found_balance_.is_null() || !balance.measures()) return;
     if (!balance.restore(found_balance_, found_where_))
@@ -242,7 +281,7 @@ void Saver::begin_from_source() {
 }
 
 std::string Saver::save(const Position& position, const Best& best, const PlannerOptions& planner,
-                        bool epoch_end, bool interval) {
+                        const Reasons& why) {
   std::string failure;
   if (world_.rank() == 0) {
     try {
@@ -267,7 +306,8 @@ std::string Saver::save(const Position& position, const Best& best, const Planne
       trainer["global_batch"] = planner.global_batch(position.epoch);
       trainer["training_samples"] = planner.samples;
       trainer["training_layout"] = layout_text(planner);
-      trainer["kind"] = checkpoint::kind_text({position.step, epoch_end, interval});
+      trainer["kind"] = checkpoint::kind_text({position.step, why.epoch_end, why.interval});
+      if (why.validation_due) trainer["validation_due"] = true;
       trainer["best"] = best.to_json();
       if (balance_ != nullptr) trainer["balance"] = balance_->to_json();
       if (bad_steps_ != nullptr) trainer["bad_steps"] = bad_steps_->to_json();
@@ -324,7 +364,7 @@ ParameterRestorer::Found ParameterRestorer::restore(const std::string& save_dir,
     const std::string where = (path / "trainer.json").string();
     check_kind(reader.trainer(), task.name(), where);
     reader.read_model(model_entries_of(store, staging_.data()));
-    warn_of_other_model(path, task);
+    if (const std::string other = other_model(path, task); !other.empty()) log::warn("{}", other);
     Json found = to_json(position_of(reader.trainer(), where));
     found["path"] = path.string();
     const Json balance = reader.trainer().value("balance", Json::object());

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/directory.h"
 #include "comm/communicator.h"
 #include "core/json.h"
 #include "train/bad_steps.h"
@@ -22,18 +23,25 @@ namespace motley::train {
 
 class Saver {
  public:
+  // Why a checkpoint is written, and what is still to be done at its step.
+  struct Reasons {
+    bool epoch_end = false, interval = false;
+    bool validation_due = false;  // the run was stopped before it had judged it
+  };
+
   Saver(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
         Optimizer* optimizer);
 
   // Continues from --restore-file, or from the newest good checkpoint of --save-dir; nothing when there is
-  // none. An imported checkpoint has no optimizer state: the optimizer's is left as it is.
-  // Parameters and optimizer state are then those of the checkpoint on every rank. What differs between the
-  // run that wrote it and this one, and changes the mathematics, is warned of. `best` says by which metric
-  // the best is judged now. Collective.
+  // none, or when all are bad and --restart-from-scratch was given. An imported checkpoint has no optimizer state: the
+  // optimizer's is left as it is. Parameters and optimizer state are then those of the checkpoint on every rank.
+  // AgreedError(usage) when something that changes the mathematics differs between the run that wrote it and this one, unless
+  // --allow-changed-options was given. `best` says by which metric the best is judged now. Collective.
   struct Restored {
     std::filesystem::path path;
     Position position;
     Best best;
+    Reasons why;
   };
   std::optional<Restored> restore(const PlannerOptions& planner, const Best& best);
 
@@ -45,6 +53,9 @@ class Saver {
   // the values that they have. Collective.
   void begin_from_source();
 
+  // Renames the bad checkpoints that restore() has passed over, on rank 0 alone.
+  void set_bad_aside() const { checkpoint::set_aside(options_.save.save_dir, searched_); }
+
   // Points `best` at its checkpoint again, on rank 0 alone: a run that was killed may not have come to it,
   // and retention goes by the link.
   void repair_best(const Best& best) const;
@@ -52,13 +63,16 @@ class Saver {
   // Writes the checkpoint of this step, in place of one that is already there, and removes those that need
   // not be kept. A failure is warned of, and its reason returned: nothing when the checkpoint stands.
   // Collective.
-  std::string save(const Position& position, const Best& best, const PlannerOptions& planner, bool epoch_end,
-                   bool interval);
+  std::string save(const Position& position, const Best& best, const PlannerOptions& planner,
+                   const Reasons& why);
 
  private:
   void take_staging(std::size_t arenas);
+  std::filesystem::path find_on_root();
   std::string read_on_root(const PlannerOptions& planner, const Best& best);
-  void warn_of_changes(const Json& trainer, const PlannerOptions& planner) const;
+  void check_changes(const std::filesystem::path& checkpoint, const Json& trainer,
+                     const PlannerOptions& planner) const;
+  std::string changes_of_options(const Json& trainer, const PlannerOptions& planner) const;
   void tidy_up(const std::filesystem::path& checkpoint, bool is_best) const;
 
   const TrainOptions& options_;
@@ -69,6 +83,7 @@ class Saver {
   LoadBalance* balance_ = nullptr;
   LossScale* loss_scale_ = nullptr;
   BadSteps* bad_steps_ = nullptr;
+  checkpoint::Search searched_;                              // on rank 0
   Json found_balance_, found_loss_scale_, found_bad_steps_;  // on rank 0, of the checkpoint that is continued
   std::string found_where_;
   // Parameters and optimizer state on their way from rank 0 to the others: members, because MPI may still

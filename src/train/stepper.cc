@@ -19,8 +19,9 @@ StretchKey stretch_key(std::int64_t samples, bool accumulates, bool releases) {
 }  // namespace
 
 Stepper::Stepper(const TrainOptions& options, const comm::Communicator& world, Backend& backend, Task& task,
-                 Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale, BadSteps& bad_steps,
-                 std::unique_ptr<comm::GradientReducer> reducer, std::unique_ptr<comm::SmallSum> statistics)
+                 Optimizer& optimizer, MicroBatches& micro_batches, LossScale& loss_scale,
+                 BadSteps& bad_steps, std::unique_ptr<comm::GradientReducer> reducer,
+                 std::unique_ptr<comm::SmallSum> statistics)
     : options_(options),
       world_(world),
       backend_(backend),
@@ -240,7 +241,7 @@ double Stepper::combine_statistics() {
   return waited_s;
 }
 
-StepOutcome Stepper::run(double lr) {
+StepOutcome Stepper::run(double lr, bool stop) {
   const StepPlan& plan = window_->steps.at(next_step_);
   StepOutcome outcome;
   region_.begin_step(plan.step, plan.n);
@@ -267,7 +268,12 @@ StepOutcome Stepper::run(double lr) {
   outcome.own_loss_finite =
       std::all_of(host_sums_.begin(), host_sums_.end(), [](double sum) { return std::isfinite(sum); });
   const double started_s = now_s();
-  if (!local()) world_.all_reduce_sum(host_sums_, "the loss of a step");
+  if (!local()) {
+    host_sums_.push_back(stop ? 1.0 : 0.0);
+    world_.all_reduce_sum(host_sums_, "the loss of a step");
+    outcome.stop = host_sums_.back() > 0;
+    host_sums_.pop_back();
+  }
   outcome.times.wait_s += now_s() - started_s;
   if (!local() || plan.n > 0) update(plan, lr, outcome);
   if (!outcome.finite) {
@@ -335,16 +341,18 @@ double Stepper::average_arena(View arena, double weight) {
   return reducer_->finish();
 }
 
-StepOutcome Stepper::average() {
+StepOutcome Stepper::average(bool stop) {
   StepOutcome outcome;
   const std::size_t sums = local_sums_.size();
   std::vector<double> shared = local_sums_;
   shared.push_back(local_samples_);
   shared.push_back(static_cast<double>(local_skips_));
+  shared.push_back(stop ? 1.0 : 0.0);
   const double started_s = now_s();
   world_.all_reduce_sum(shared, "the sums of local steps");
   outcome.times.wait_s += now_s() - started_s;
   outcome.finite = shared[sums + 1] == 0;
+  outcome.stop = shared[sums + 2] > 0;
   outcome.hopeless = !bad_steps_.note(outcome.finite);
   host_sums_.assign(shared.begin(), shared.begin() + static_cast<std::ptrdiff_t>(sums));
   outcome.sums = host_sums_;

@@ -50,6 +50,7 @@ struct StepOutcome {
   bool finite = true;
   bool own_loss_finite = true;  // of this rank's share, before anything was summed over ranks
   bool hopeless = false;        // too many steps in a row were not finite
+  bool stop = false;            // some rank wants to stop; of local steps, known at the average
   StepTimes times;
 };
 
@@ -68,10 +69,11 @@ class Stepper {
   // waited for other ranks.
   double begin_window(const WindowPlan& window, const io::RowSource& source, const io::Window& rows);
   // The next step of the window. Collective, but for local steps.
-  StepOutcome run(double lr);
+  // `stop`: this rank wants the run to stop after it.
+  StepOutcome run(double lr, bool stop = false);
   // Local steps: brings the ranks together. `sums` are then those of all steps since the last time, over
   // all ranks, but for those that were not finite. Collective.
-  StepOutcome average();
+  StepOutcome average(bool stop = false);
   // Whether there were local steps since the last average; the same on every rank.
   bool apart() const { return apart_; }
   // Running statistics of batch norm that each rank has of its own rows (--no-sync-bn): their mean over ranks, weighted by

@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/files.h"
 #include "core/log.h"
+#include "core/quantity.h"
 #include "report/terminal.h"
 #include "train/reducers.h"
 #include "train/schedule.h"
@@ -30,10 +31,20 @@ std::int64_t largest_global_batch(const BatchOptions& options, int ranks) {
   return largest;
 }
 
+StopTimes stop_times(const GuardOptions& options) {
+  return {.stop_after_s = parse_duration(options.stop_after).value_or(0),
+          .checkpoint_deadline_s = parse_duration(options.checkpoint_deadline).value_or(0),
+          .job_ends_s = seconds_to_job_end()};
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, const comm::Communicator& world, TaskMaker maker)
-    : options_(options), world_(world), make_task_(std::move(maker)), bad_steps_(options.guard.max_skips) {}
+    : options_(options),
+      world_(world),
+      make_task_(std::move(maker)),
+      bad_steps_(options.guard.max_skips),
+      stop_clock_(stop_times(options.guard)) {}
 
 Trainer::~Trainer() = default;
 
@@ -169,6 +180,8 @@ void Trainer::start_or_continue() {
     judge_->restore(restored->best);
     started_step_ = reported_step_ = verified_step_ = position_.step;
     saved_.step = position_.step;
+    saved_.why = restored->why;
+    validation_due_ = restored->why.validation_due;
     saved_.best_step = restored->best.step;
     log::info("continuing from {} (epoch {}, step {})", restored->path.string(), position_.epoch,
               position_.step);
@@ -220,6 +233,7 @@ void Trainer::open_outputs() {
     make_directories(directory, ExitCode::checkpoint);
     checkpoint::remove_leftovers(directory);
     if (!options_.save.no_save) {
+      saver_->set_bad_aside();
       checkpoint::supersede_after(directory, position_.step);
       saver_->repair_best(judge_->best());
     }
@@ -248,6 +262,8 @@ void Trainer::open_outputs() {
 void Trainer::run() {
   if (judge_ == nullptr) prepare();
   Planner planner(world_, planner_options_, position_);
+  if (validation_due_ && !begin_with_validation()) return finish(false);
+  bool complete = true;
   step_started_s_ = now_s();
   const ShareRule shares = balance_->rule();
   std::optional<WindowPlan> window = planner.next(shares);
@@ -269,23 +285,25 @@ void Trainer::run() {
     waited_s += now_s() - asked_s - read_s;
     waited_s += stepper_->begin_window(*window, train_data_.source, rows);
     run_window(*window, read_s, waited_s);
+    complete = !ahead && position_.step == window->steps.back().step;
     window = std::move(ahead);
   }
-  finish();
+  finish(complete);
 }
 
 void Trainer::run_window(const WindowPlan& window, double read_s, double waited_s) {
   std::span<const std::uint64_t> samples(window.rows);
   for (const StepPlan& step : window.steps) {
-    run_step(step, samples.first(static_cast<std::size_t>(step.n)), read_s, waited_s, &step == &window.steps.back());
+    run_step(step, samples.first(static_cast<std::size_t>(step.n)), read_s, waited_s,
+             &step == &window.steps.back());
     samples = samples.subspan(static_cast<std::size_t>(step.n));
     read_s = waited_s = 0;
     if (stop_) return;
   }
 }
 
-void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samples, double read_s, double waited_s,
-                       bool window_ends) {
+void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samples, double read_s,
+                       double waited_s, bool window_ends) {
   const double lr = learning_rate(options_.schedule, plan.step, plan.epoch);
   if (plan.step > options_.schedule.warmup_updates + 1 && lr <= options_.schedule.min_lr) {
     log::info("the learning rate has reached --min-lr at step {}", plan.step);
@@ -295,7 +313,8 @@ void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samp
   const auto limit = memory_limits_.bytes(plan.step);
   if (limit && limit != memory_limit_) micro_batches_->set_limit(*limit);
   memory_limit_ = limit;
-  StepOutcome outcome = stepper_->run(lr);
+  StepOutcome outcome = stepper_->run(lr, wants_to_stop());
+  asked_to_stop_ = asked_to_stop_ || outcome.stop;
   grad_norm_ = outcome.grad_norm;
   if (!outcome.finite) note_bad_step(plan, samples, outcome);
   // The loss of an interval is that of its steps that have one.
@@ -311,9 +330,11 @@ void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samp
   outcome.times.wait_s += waited_s;
   balance_->add(plan.n, outcome.times.region.compute_s);
   if (stepper_->local() && round_ends) bring_together();
+  stop_clock_.stepped_in(now_s() - step_started_s_);
   meter_.add(plan.n, outcome.times, read_s, now_s() - step_started_s_, plan.batch);
   step_started_s_ = now_s();
   after_step(plan, window_ends);
+  stop_ = stop_ || asked_to_stop_;
   if (window_ends) {
     const double started_s = now_s();
     balance_->end_window();
@@ -324,18 +345,21 @@ void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samp
 
 // The end of a round of local steps: from here on all ranks have the same parameters again.
 void Trainer::bring_together() {
-  const StepOutcome together = stepper_->average();
+  const StepOutcome together = stepper_->average(wants_to_stop());
+  asked_to_stop_ = asked_to_stop_ || together.stop;
   meter_.add_wait(together.times.wait_s);
   meter_.add_sums(together.sums);
   if (together.finite) return;
   BadStep own = std::exchange(local_bad_steps_, {});
   own.step = position_.step;
   own.epoch = position_.epoch;
-  tell_of_bad_step(own, together,
-                   fmt::format("in the local steps up to step {} there were losses or gradients", position_.step));
+  tell_of_bad_step(
+      own, together,
+      fmt::format("in the local steps up to step {} there were losses or gradients", position_.step));
 }
 
-void Trainer::note_bad_step(const StepPlan& plan, std::span<const std::uint64_t> samples, const StepOutcome& outcome) {
+void Trainer::note_bad_step(const StepPlan& plan, std::span<const std::uint64_t> samples,
+                            const StepOutcome& outcome) {
   if (stepper_->local()) {  // the others learn of it at the next average
     local_bad_steps_.own_finite = false;
     local_bad_steps_.samples.insert(local_bad_steps_.samples.end(), samples.begin(), samples.end());
@@ -343,11 +367,12 @@ void Trainer::note_bad_step(const StepPlan& plan, std::span<const std::uint64_t>
   }
   const double loss = task_->metrics(outcome.sums).loss;
   if (loss_scale_.moves() && !outcome.hopeless) {
-    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}", plan.step,
-              loss_scale_.factor());
+    log::info("step {}: the gradient was not finite, so it was skipped; the loss scale is now {:g}",
+              plan.step, loss_scale_.factor());
     return;
   }
-  tell_of_bad_step({plan.step, plan.epoch, outcome.own_loss_finite, {samples.begin(), samples.end()}}, outcome,
+  tell_of_bad_step({plan.step, plan.epoch, outcome.own_loss_finite, {samples.begin(), samples.end()}},
+                   outcome,
                    fmt::format("step {} has a loss ({}) or a norm of its gradient ({})", plan.step, loss,
                                outcome.grad_norm));
 }
@@ -363,15 +388,16 @@ void Trainer::tell_of_bad_step(const BadStep& own, const StepOutcome& outcome, c
   }
   if (!outcome.hopeless) return;
   flush_interval();
-  throw AgreedError(ExitCode::internal,
-                    loss_scale_.moves()
-                        ? fmt::format("step {}: the loss or the gradient is not a finite number with any loss scale; "
-                                      "--precision bf16 or fp32, or a lower --lr or --clip-norm may help",
-                                      own.step)
-                        : fmt::format("step {}: {} step(s) in a row (--max-skips) had a loss or a gradient that is not a "
-                                      "finite number; {} lists their samples; a lower --lr or --clip-norm may help",
-                                      own.step, bad_steps_.in_a_row(),
-                                      (std::filesystem::path(options_.save.save_dir) / skipped_name).string()));
+  throw AgreedError(
+      ExitCode::internal,
+      loss_scale_.moves()
+          ? fmt::format("step {}: the loss or the gradient is not a finite number with any loss scale; "
+                        "--precision bf16 or fp32, or a lower --lr or --clip-norm may help",
+                        own.step)
+          : fmt::format("step {}: {} step(s) in a row (--max-skips) had a loss or a gradient that is not a "
+                        "finite number; {} lists their samples; a lower --lr or --clip-norm may help",
+                        own.step, bad_steps_.in_a_row(),
+                        (std::filesystem::path(options_.save.save_dir) / skipped_name).string()));
 }
 
 void Trainer::open_skipped_file() {
@@ -415,13 +441,13 @@ void Trainer::after_step(const StepPlan& plan, bool window_ends) {
     try {
       validate();
     } catch (const AgreedError&) {
-      save(epoch_save,
-           interval);  // the steps of this epoch are worth keeping, whatever is wrong with the data
+      // The steps of this epoch are worth keeping, whatever is wrong with the data.
+      save({epoch_save, interval});
       throw;
     }
   }
   const bool new_best = judge_->best().step == position_.step;
-  if (interval || epoch_save || new_best) save(epoch_save, interval);
+  if (interval || epoch_save || new_best || validation_due_) save({epoch_save, interval});
   // What a step takes includes the reports between steps, but not validation and checkpoints.
   if (interval || validation_due || epoch_save || new_best) step_started_s_ += now_s() - reported_s;
 }
@@ -464,33 +490,46 @@ void Trainer::combine_statistics() {
 
 void Trainer::validate() {
   if (!judge_->has_data() || validated_step_ == position_.step) return;
+  validation_due_ = true;
+  if (asked_to_stop_) return;  // the continuation does it
   combine_statistics();
-  validated_step_ = position_.step;
   const EvaluateOptions how{.global_batch = planner_options_.global_batch(position_.epoch),
                             .window = options_.batch.window,
                             .weights = balance_->weights(),
                             .step = position_.step,
-                            .micro_batches = micro_batches_.get()};
-  const std::vector<report::ValidRecord> records = judge_->judge(*backend_, position_, how);
+                            .micro_batches = micro_batches_.get(),
+                            .wants_to_stop = [this] { return wants_to_stop(); }};
+  const auto records = judge_->judge(*backend_, position_, how);
+  if (!records) {
+    asked_to_stop_ = true;
+    return;
+  }
+  validated_step_ = position_.step;
+  validation_due_ = false;
   if (world_.rank() != 0) return;
   flush_interval();
-  for (const report::ValidRecord& record : records) {
+  for (const report::ValidRecord& record : *records) {
     progress_->valid(record);
     metrics_file_->add(record);
   }
 }
 
-void Trainer::save(bool epoch_end, bool interval) {
+void Trainer::save(const Saver::Reasons& reasons) {
   if (options_.save.no_save) return;
+  const double started_s = now_s();
   combine_statistics();
   verify_parameters();
   flush_interval();
-  save_failure_ = saver_->save(position_, judge_->best(), planner_options_, epoch_end, interval);
+  Saver::Reasons why = reasons;
+  why.validation_due = validation_due_;
+  save_failure_ = saver_->save(position_, judge_->best(), planner_options_, why);
   if (!save_failure_.empty()) return;
-  saved_ = {position_.step, judge_->best().step, epoch_end, interval};
+  saved_ = {position_.step, judge_->best().step, why};
+  stop_clock_.saved_in(now_s() - started_s);
+  warn_of_slow_checkpoints();
 }
 
-void Trainer::finish() {
+void Trainer::finish(bool complete) {
   const bool trained = position_.step > started_step_;
   if (stepper_->apart()) bring_together();
   if (!meter_.empty()) {
@@ -501,11 +540,13 @@ void Trainer::finish() {
   }
   flush_interval();
   if (trained) combine_statistics();
-  if (trained && options_.data.validate_interval > 0) validate();
+  // A run that stops before its end judges nothing that a run to the end would not have.
+  if (trained && options_.data.validate_interval > 0 && (complete || !asked_to_stop_)) validate();
   const bool saved_here = saved_.step == position_.step;
-  const bool unsaved =
-      trained && !options_.save.no_save && (!saved_here || saved_.best_step != judge_->best().step);
-  if (unsaved) save(saved_here && saved_.epoch_end, saved_here && saved_.interval);
+  const bool unsaved = trained && !options_.save.no_save &&
+                       (!saved_here || saved_.best_step != judge_->best().step ||
+                        saved_.why.validation_due != validation_due_);
+  if (unsaved) save(saved_here ? saved_.why : Saver::Reasons());
   progress_.reset();
   if (world_.rank() == 0 && summary_.samples_per_s() > 0)
     log::info("{}", summary_.text(crowded_, balance_->policy() == balance::PolicyKind::automatic));
@@ -514,6 +555,51 @@ void Trainer::finish() {
                       fmt::format("the last checkpoint (step {}) could not be written to {}: {}",
                                   position_.step, options_.save.save_dir, save_failure_));
   }
+  if (asked_to_stop_ && (!complete || validation_due_)) end_stopped();
+}
+
+// Of this rank; time is rank 0's.
+bool Trainer::wants_to_stop() {
+  return signals_() != 0 || (world_.rank() == 0 && stop_clock_.time_is_up(now_s() - started_s_));
+}
+
+void Trainer::warn_of_slow_checkpoints() {
+  if (world_.rank() != 0 || warned_of_slow_checkpoints_ || !stop_clock_.is_too_slow()) return;
+  warned_of_slow_checkpoints_ = true;
+  log::warn(
+      "the checkpoint of step {} took {}, so that one that begins at a signal would not be done within "
+      "--checkpoint-deadline {}: {}",
+      position_.step, seconds_text(stop_clock_.save_s()), options_.guard.checkpoint_deadline,
+      stop_clock_.ends_s() > 0 ? "the last one before the end is taken as much earlier"
+                               : "expected --stop-after, or --save-interval-updates that loses little");
+}
+
+// Collective.
+std::string Trainer::why_stopped() const {
+  const double mine[] = {static_cast<double>(signals_())};
+  const std::vector<double> signals = world_.all_gather(mine, "who wanted to stop");
+  for (std::size_t rank = 0; rank < signals.size(); ++rank)
+    if (signals[rank] != 0)
+      return fmt::format("{} on rank {}", signal_name(static_cast<int>(signals[rank])), rank);
+  return "the time being up";
+}
+
+void Trainer::end_stopped() {
+  const std::string why = why_stopped();
+  throw AgreedError(
+      ExitCode::stopped,
+      options_.save.no_save
+          ? fmt::format("stopped after step {}, {}; nothing was saved (--no-save)", position_.step, why)
+          : fmt::format("stopped after step {}, {}; the checkpoint is in {}: the same command goes on",
+                        position_.step, why, options_.save.save_dir));
+}
+
+// The validation that a run which was stopped still owed. False: this one was stopped, too.
+bool Trainer::begin_with_validation() {
+  validate();
+  if (asked_to_stop_) return false;
+  if (judge_->best().step == position_.step) save(saved_.why);
+  return true;
 }
 
 }  // namespace motley::train

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/clock.h"
+#include "core/stop_signal.h"
 #include "kernels/backend.h"
 #include "report/metrics.h"
 #include "report/progress.h"
@@ -29,6 +31,7 @@
 #include "train/planner.h"
 #include "train/saver.h"
 #include "train/stepper.h"
+#include "train/stop_clock.h"
 #include "train/task.h"
 
 namespace motley::train {
@@ -45,6 +48,9 @@ struct StepResult {
 };
 using StepObserver = std::function<void(const StepResult&)>;
 
+// Asked between steps: the signal that this rank was sent, 0 for none. By itself noted_stop_signal().
+using SignalSource = std::function<int()>;
+
 using TaskMaker = std::function<std::unique_ptr<Task>(const TrainOptions&)>;
 
 class Trainer {
@@ -56,11 +62,13 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   void observe(StepObserver observer) { observer_ = std::move(observer); }
+  void listen(SignalSource signals) { signals_ = std::move(signals); }
   // Opens data, builds the model and restores a checkpoint; --save-dir is touched last, when all else is in
   // order. Collective. What is wrong with data or options is an AgreedError on every rank.
   void prepare();
   // Trains to the end; prepares first when that has not been done. AgreedError(checkpoint) when the last
-  // checkpoint could not be written.
+  // checkpoint could not be written, AgreedError(stopped) when the run has saved and stopped before its end, on a signal or
+  // because its time was up.
   void run();
 
   const ParameterStore& parameters() const { return task_->parameters(); }
@@ -89,7 +97,8 @@ class Trainer {
   };
   Due due_after(const StepPlan& plan) const;
   void bring_together();
-  void note_bad_step(const StepPlan& plan, std::span<const std::uint64_t> samples, const StepOutcome& outcome);
+  void note_bad_step(const StepPlan& plan, std::span<const std::uint64_t> samples,
+                     const StepOutcome& outcome);
   void tell_of_bad_step(const BadStep& own, const StepOutcome& outcome, const std::string& what);
   void open_skipped_file();
   void verify_parameters();
@@ -99,8 +108,14 @@ class Trainer {
   void flush_interval();
   void combine_statistics();
   void validate();
-  void save(bool epoch_end, bool interval);
-  void finish();
+  bool begin_with_validation();
+  void save(const Saver::Reasons& why);
+  // `complete`: all steps of the run are done.
+  void finish(bool complete);
+  bool wants_to_stop();
+  void warn_of_slow_checkpoints();
+  std::string why_stopped() const;
+  [[noreturn]] void end_stopped();
 
   TrainOptions options_;
   const comm::Communicator& world_;
@@ -136,13 +151,19 @@ class Trainer {
   std::string save_failure_;   // why the newest checkpoint was not written, if it was not
   bool whole_shares_ = false;  // batch norm over global batches: a share is one micro-batch
   bool crowded_ = false;       // some host has fewer processors than its ranks have threads
-  bool stop_ = false;
+  bool stop_ = false;          // the end has come
+  bool asked_to_stop_ = false;  // before it
+  bool validation_due_ = false;
+  SignalSource signals_ = noted_stop_signal;
+  double started_s_ = now_s();
+  StopClock stop_clock_;
+  bool warned_of_slow_checkpoints_ = false;
   double step_started_s_ = 0;
   std::int64_t started_step_ = 0, reported_step_ = 0;
   std::int64_t validated_step_ = -1, verified_step_ = 0;
   struct {
     std::int64_t step = -1, best_step = -1;
-    bool epoch_end = false, interval = false;
+    Saver::Reasons why;
   } saved_;  // the newest checkpoint that this run wrote or came from
 };
 

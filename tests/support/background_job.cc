@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 BackgroundJob::BackgroundJob(const std::filesystem::path& directory, const std::vector<std::string>& words,
-                             const std::vector<std::pair<std::string, std::string>>& environment)
+                             const Environment& environment)
     : directory_(directory) {
   // Those of an earlier job name processes that are gone, whose ids may be somebody else's by now.
   std::filesystem::remove_all(directory);

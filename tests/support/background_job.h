@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace motley::test {
@@ -14,8 +15,9 @@ class BackgroundJob {
  public:
   // `directory`: for what the ranks leave; must be this job's own. `words`: those of mpirun_command, in which each
   // program is started through noting(directory, ...).
+  using Environment = std::vector<std::pair<std::string, std::string>>;
   BackgroundJob(const std::filesystem::path& directory, const std::vector<std::string>& words,
-                const std::vector<std::pair<std::string, std::string>>& environment = {});
+                const Environment& environment = {});
   // Ends what is still running.
   ~BackgroundJob();
   BackgroundJob(const BackgroundJob&) = delete;

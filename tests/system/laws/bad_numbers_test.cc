@@ -72,10 +72,11 @@ TEST_F(BadNumbers, a_step_is_skipped_by_all_ranks_and_told_with_its_samples) {
   constexpr std::int64_t batch = 40;
   std::vector<std::vector<float>> parameters;
   const Meddle poison = spoil(3, 5);
-  const Trace trace = train(4, image_options("skip", batch, 8), [&](const StepResult& result, Trainer& trainer) {
-    poison(result, trainer);
-    parameters.push_back(on_host(trainer.backend(), trainer.parameters().values()));
-  });
+  const Trace trace =
+      train(4, image_options("skip", batch, 8), [&](const StepResult& result, Trainer& trainer) {
+        poison(result, trainer);
+        parameters.push_back(on_host(trainer.backend(), trainer.parameters().values()));
+      });
   if (world_.rank() != spoilt_rank) {
     EXPECT_TRUE(same_bits(parameters[2], parameters[4]));
   }
@@ -160,7 +161,8 @@ TEST_F(BadNumbers, running_statistics_of_batch_norm_stay_finite) {
     EXPECT_TRUE(std::isnan(trace.losses.at(2)));
     EXPECT_TRUE(std::isfinite(trace.losses.at(4)));
     ASSERT_FALSE(trace.statistics.empty());
-    for (const float statistic : trace.statistics) ASSERT_TRUE(std::isfinite(statistic)) << "sync-bn " << sync;
+    for (const float statistic : trace.statistics)
+      ASSERT_TRUE(std::isfinite(statistic)) << "sync-bn " << sync;
   }
 }
 

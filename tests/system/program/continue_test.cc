@@ -95,16 +95,73 @@ TEST_F(Continuing, changes_that_matter_are_said) {
                                         "--save-dir", run.string(),      "--max-update",
                                         "4",          "--max-sentences", "8"};
   const test::MpiRun ranks = test::run_motley(1, arguments);
-  EXPECT_EQ(ranks.job.exit_code, 0) << ranks.job.err;
+  EXPECT_EQ(ranks.job.exit_code, 2) << ranks.job.err;
   EXPECT_NE(ranks.job.err.find("the global batch was 16, is 8"), std::string::npos) << ranks.job.err;
+  EXPECT_NE(ranks.job.err.find("--allow-changed-options"), std::string::npos) << ranks.job.err;
+  EXPECT_EQ(fs::read_symlink(run / "latest").filename(), "step-00000002");
+  arguments.emplace_back("--allow-changed-options");
+  const test::MpiRun allowed = test::run_motley(1, arguments);
+  EXPECT_EQ(allowed.job.exit_code, 0) << allowed.job.err;
+  EXPECT_NE(allowed.job.err.find("the global batch was 16, is 8"), std::string::npos) << allowed.job.err;
+  EXPECT_EQ(fs::read_symlink(run / "latest").filename(), "step-00000004");
+}
+
+TEST_F(Continuing, all_changes_of_the_mathematics_are_listed) {
+  ASSERT_EQ(train({"--max-update", "2", "--global-batch", "20"}).job.exit_code, 0);
+  const test::MpiRun changed = train({"--max-update", "4", "--global-batch", "40", "--seed", "7", "--lr",
+                                      "0.5", "--warmup-updates", "3", "--flip"});
+  EXPECT_EQ(changed.exit_codes, (std::vector<int>{2, 2}));
+  for (const char* change : {"the global batch was 20, is 40", "--seed was 19940802, is 7",
+                             "--lr was 0.25, is 0.5", "--warmup-updates was 0, is 3", "--flip was "})
+    EXPECT_NE(changed.job.err.find(change), std::string::npos) << change << "\n" << changed.job.err;
+  EXPECT_EQ(fs::read_symlink(run / "latest").filename(), "step-00000002");
+}
+
+TEST_F(Continuing, a_bad_checkpoint_is_set_aside_and_the_one_before_it_used) {
+  const std::vector<std::string> two = {
+      "--max-update", "4", "--global-batch", "50", "--save-interval-updates", "2"};
+  ASSERT_EQ(train(two).job.exit_code, 0);
+  fs::resize_file(run / "step-00000004" / "optimizer.h5", 100);
+  const test::MpiRun again = train(two);
+  EXPECT_EQ(again.job.exit_code, 0) << again.job.err;
+  EXPECT_NE(again.job.err.find("step-00000004/optimizer.h5 has 100 bytes"), std::string::npos)
+      << again.job.err;
+  EXPECT_NE(again.job.err.find("continuing from " + (run / "step-00000002").string()), std::string::npos)
+      << again.job.err;
+  EXPECT_EQ(fs::file_size(run / "bad-step-00000004" / "optimizer.h5"), 100u);
+  EXPECT_EQ(fs::read_symlink(run / "latest").filename(), "step-00000004");
+}
+
+TEST_F(Continuing, where_none_is_good_it_starts_over_only_when_told) {
+  std::vector<std::string> words = {
+      "--max-update", "4", "--global-batch", "50", "--save-interval-updates", "2"};
+  ASSERT_EQ(train(words).job.exit_code, 0);
+  for (const char* step : {"step-00000002", "step-00000004"}) fs::remove(run / step / "trainer.json");
+  for (int tries = 0; tries < 2; ++tries) {
+    const test::MpiRun refused = train(words);
+    EXPECT_EQ(refused.exit_codes, (std::vector<int>{4, 4}));
+    EXPECT_NE(refused.job.err.find("--restart-from-scratch"), std::string::npos) << refused.job.err;
+    EXPECT_TRUE(fs::exists(run / "step-00000004")) << "nothing is touched";
+  }
+  words.emplace_back("--restart-from-scratch");
+  const test::MpiRun over = train(words);
+  EXPECT_EQ(over.job.exit_code, 0) << over.job.err;
+  EXPECT_TRUE(fs::exists(run / "bad-step-00000002"));
+  EXPECT_TRUE(fs::exists(run / "bad-step-00000004"));
+  EXPECT_EQ(trainer_json(run / "latest")["step"], 4);
+  // With those set aside alone a start would begin anew as silently.
+  for (const char* step : {"step-00000002", "step-00000004"}) fs::remove_all(run / step);
+  words.pop_back();
+  EXPECT_EQ(train(words).exit_codes, (std::vector<int>{4, 4}));
 }
 
 TEST_F(Continuing, numbers_that_are_not_finite_end_the_run_and_leave_what_was_good) {
   ASSERT_EQ(train({"--max-update", "2", "--global-batch", "50", "--optimizer", "sgd", "--lr", "0.01"})
                 .job.exit_code,
             0);
-  const test::MpiRun wild = train({"--max-update", "9", "--global-batch", "50", "--optimizer", "sgd", "--lr",
-                                   "1e30", "--clip-norm", "0", "--log-interval", "50"});
+  const test::MpiRun wild =
+      train({"--max-update", "9", "--global-batch", "50", "--optimizer", "sgd", "--lr", "1e30", "--clip-norm",
+             "0", "--log-interval", "50", "--allow-changed-options"});
   EXPECT_EQ(wild.job.exit_code, 70);
   EXPECT_NE(wild.job.err.find("not a finite number"), std::string::npos) << wild.job.err;
   EXPECT_EQ(fs::read_symlink(run / "latest").filename(), "step-00000002");

@@ -26,6 +26,18 @@ TEST(Quantity, seconds_need_a_unit) {
   EXPECT_FALSE(parse_seconds("5"));
 }
 
+TEST(Quantity, durations_are_parts_from_days_to_seconds) {
+  EXPECT_EQ(parse_duration("11h50m"), 42600);
+  EXPECT_EQ(parse_duration("1d12h30m5s"), 131405);
+  EXPECT_EQ(parse_duration("90s"), 90);
+  EXPECT_EQ(parse_duration("45"), 45);
+  EXPECT_EQ(parse_duration("0"), 0);
+  EXPECT_EQ(parse_duration("120m"), 7200);
+  for (const char* text :
+       {"", "h", "50m11h", "1h1h", "1h30", "1.5h", "-1h", "1 h", "1w", "1H", "99999999999s", "1hh", "1d "})
+    EXPECT_FALSE(parse_duration(text)) << text;
+}
+
 TEST(Quantity, is_nothing_for_anything_else) {
   for (const char* text :
        {"", "G", "-1G", "1GB", "1 G", "1g", "inf", "nan", "1e999", "1e308T", "0x10", "1e3", "1e3G", "1.5"})

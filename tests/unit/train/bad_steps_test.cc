@@ -42,7 +42,9 @@ TEST(BadSteps, goes_on_where_it_was) {
 }
 
 TEST(BadSteps, the_ranks_at_fault_are_named_with_their_samples) {
-  EXPECT_EQ(suspects_text({{4, 1, true, {1, 2}}, {4, 1, false, {7}}, {4, 1, false, {10, 11, 12, 13, 14, 15, 16, 17, 18, 19}}}),
+  EXPECT_EQ(suspects_text({{4, 1, true, {1, 2}},
+                           {4, 1, false, {7}},
+                           {4, 1, false, {10, 11, 12, 13, 14, 15, 16, 17, 18, 19}}}),
             "rank 1: sample 7; rank 2: samples 10, 11, 12, 13, 14, 15, 16, 17 and 2 more");
   EXPECT_EQ(suspects_text({{4, 1, true, {1, 2}}, {4, 1, true, {}}, {4, 1, true, {9}}}),
             "rank 0: samples 1, 2; rank 2: sample 9")

@@ -48,15 +48,19 @@ TEST(Drift, the_one_with_other_bits_is_the_odd_one) {
 
 TEST(Drift, devices_of_several_kinds_may_round_differently) {
   EXPECT_EQ(odd_ones_out(std::vector{good, good, rounded(), rounded()}, Ranks{0, 0, 1, 1}), Ranks{});
-  EXPECT_EQ(odd_ones_out(std::vector{good, rounded(), good}, Ranks{0, 0, 0}), Ranks{1}) << "but not those of one";
+  EXPECT_EQ(odd_ones_out(std::vector{good, rounded(), good}, Ranks{0, 0, 0}), Ranks{1})
+      << "but not those of one";
 }
 
 TEST(Drift, a_kind_that_is_far_from_the_others_is_odd) {
-  const float broken[] = {3.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  const float broken[] = {3.0F, std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()};
   for (const float value : broken) {
     EXPECT_EQ(odd_ones_out(std::vector{good, good, with(77, value)}, Ranks{0, 0, 1}), Ranks{2}) << value;
     EXPECT_EQ(odd_ones_out(std::vector{with(77, value), good, good}, Ranks{0, 1, 1}), Ranks{0}) << value;
-    EXPECT_EQ(odd_ones_out(std::vector{good, good, rounded(), rounded(), with(77, value)}, Ranks{0, 0, 1, 1, 1}), Ranks{4})
+    EXPECT_EQ(
+        odd_ones_out(std::vector{good, good, rounded(), rounded(), with(77, value)}, Ranks{0, 0, 1, 1, 1}),
+        Ranks{4})
         << value;
   }
 }
@@ -64,7 +68,9 @@ TEST(Drift, a_kind_that_is_far_from_the_others_is_odd) {
 TEST(Drift, fewer_parameters_than_blocks_and_zeros_are_compared_too) {
   const std::vector<float> zeros(3, 0.0F), ones(3, 1.0F);
   EXPECT_EQ(odd_ones_out(std::vector{fingerprint(zeros), fingerprint(zeros)}, Ranks{0, 1}), Ranks{});
-  EXPECT_EQ(odd_ones_out(std::vector{fingerprint(zeros), fingerprint(zeros), fingerprint(ones)}, Ranks{0, 0, 1}), Ranks{2});
+  EXPECT_EQ(
+      odd_ones_out(std::vector{fingerprint(zeros), fingerprint(zeros), fingerprint(ones)}, Ranks{0, 0, 1}),
+      Ranks{2});
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class Evaluate : public testing::Test {
                               .weights = std::vector<double>(static_cast<std::size_t>(world_.size()), 1.0),
                               .micro_batches = &micro_batches};
     ComputeRegion region(*backend_, balance::SlowSpec(), world_.rank(), 1);
-    return train::evaluate(*task_, *backend_, data_, world_, how, region);
+    return train::evaluate(*task_, *backend_, data_, world_, how, region).value();
   }
 
   comm::Communicator world_;

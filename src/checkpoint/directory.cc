@@ -36,6 +36,25 @@ std::string trainer_text(const Json& trainer) {
   return trainer.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::uint64_t bytes_of(const Contents& contents) {
+  std::uint64_t bytes = 0;
+  for (const auto* tensors : {&contents.model, &contents.optimizer})
+    for (const io::SafetensorsEntry& tensor : *tensors)
+      bytes += static_cast<std::uint64_t>(tensor.shape.elements()) * size_of(tensor.dtype);
+  for (const auto& [name, content] : contents.extra_files) bytes += content.size();
+  return bytes;
+}
+
+// Before half of it is there. Headers and quotas are not known of, so that writing can fail still.
+void check_free_space(const fs::path& save_dir, const Contents& contents) {
+  std::error_code error;
+  const fs::space_info space = fs::space(save_dir, error);
+  const std::uint64_t needed = bytes_of(contents);
+  if (error || space.capacity == 0 || space.available >= needed) return;
+  fail(code, "a checkpoint has {} bytes, and only {} are free in {}", needed, space.available,
+       save_dir.string());
+}
+
 // State 3 of the protocol: everything on disk, the manifest last.
 void write_files(const fs::path& directory, const Contents& contents) {
   std::vector<std::string> names = {model_name, optimizer_name, trainer_name};
@@ -108,6 +127,7 @@ Json read_trainer(const fs::path& directory) {
 fs::path write(const fs::path& save_dir, std::int64_t step, const Contents& contents) {
   MOTLEY_CHECK(step >= 0);
   make_durable_directories(save_dir);
+  check_free_space(save_dir, contents);
   const std::string name = directory_name(step);
   fs::path committed = save_dir / name;
   {

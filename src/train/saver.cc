@@ -1,12 +1,15 @@
 #include "train/saver.h"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 
 #include "balance/balancer.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/directory.h"
 #include "checkpoint/retention.h"
 #include "comm/agree.h"
+#include "core/clock.h"
 #include "core/files.h"
 #include "core/log.h"
 #include "train/stored_model.h"
@@ -280,49 +283,88 @@ void Saver::begin_from_source() {
   staging_.clear();
 }
 
-std::string Saver::save(const Position& position, const Best& best, const PlannerOptions& planner,
-                        const Reasons& why) {
-  std::string failure;
-  if (world_.rank() == 0) {
-    try {
-      const ParameterStore& store = task_.parameters();
-      std::vector<float> values(store.stored_elements());
-      backend_.copy_to_host(values.data(), store.stored().data, store.stored().bytes());
-      checkpoint::Contents contents;
-      contents.model = model_entries_of(store, values.data());
-      contents.model_metadata = {{"format", "pt"}, {"task", task_.name()}};
-      contents.extra_files = task_.model_files();
-      std::vector<std::vector<float>> states;
-      for (const Optimizer::State& state : optimizer_->states()) {
-        states.emplace_back(store.arena_elements());
-        backend_.copy_to_host(states.back().data(), state.arena.data(), state.arena.bytes());
-        const auto of_state = entries_of(store, state.name + "/", states.back().data());
-        contents.optimizer.insert(contents.optimizer.end(), of_state.begin(), of_state.end());
-      }
-      Json& trainer = contents.trainer = new_trainer_json(task_.name(), position);
-      trainer["optimizer"] = options_.optimizer.name;
-      trainer["seed"] = options_.seed;
-      trainer["ranks"] = world_.size();
-      trainer["global_batch"] = planner.global_batch(position.epoch);
-      trainer["training_samples"] = planner.samples;
-      trainer["training_layout"] = layout_text(planner);
-      trainer["kind"] = checkpoint::kind_text({position.step, why.epoch_end, why.interval});
-      if (why.validation_due) trainer["validation_due"] = true;
-      trainer["best"] = best.to_json();
-      if (balance_ != nullptr) trainer["balance"] = balance_->to_json();
-      if (bad_steps_ != nullptr) trainer["bad_steps"] = bad_steps_->to_json();
-      if (loss_scale_ != nullptr && loss_scale_->active()) trainer["loss_scale"] = loss_scale_->to_json();
-      trainer["options"] = Json::object();
-      for (const auto& [name, value] : options_.as_used) trainer["options"][name] = value;
-      tidy_up(checkpoint::write(options_.save.save_dir, position.step, contents), best.step == position.step);
-    } catch (const Error& problem) {
-      failure = problem.what();
-    } catch (const std::bad_alloc&) {
-      failure = "the memory of this machine ran out";
-    }
-    if (!failure.empty()) log::warn("the checkpoint of step {} was not written: {}", position.step, failure);
+// A snapshot of the state, and the texts beside it.
+checkpoint::Contents Saver::contents_of(const Position& position, const Best& best,
+                                        const PlannerOptions& planner, const Reasons& why) {
+  const ParameterStore& store = task_.parameters();
+  const std::vector<Optimizer::State>& states = optimizer_->states();
+  snapshot_.resize(1 + states.size());
+  snapshot_[0].resize(store.stored_elements());
+  backend_.copy_to_host(snapshot_[0].data(), store.stored().data, store.stored().bytes());
+  checkpoint::Contents contents;
+  contents.model = model_entries_of(store, snapshot_[0].data());
+  contents.model_metadata = {{"format", "pt"}, {"task", task_.name()}};
+  contents.extra_files = task_.model_files();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    std::vector<float>& arena = snapshot_[i + 1];
+    arena.resize(store.arena_elements());
+    backend_.copy_to_host(arena.data(), states[i].arena.data(), states[i].arena.bytes());
+    const auto of_state = entries_of(store, states[i].name + "/", arena.data());
+    contents.optimizer.insert(contents.optimizer.end(), of_state.begin(), of_state.end());
   }
-  return world_.broadcast(failure, 0, "the checkpoint to be written");
+  Json& trainer = contents.trainer = new_trainer_json(task_.name(), position);
+  trainer["optimizer"] = options_.optimizer.name;
+  trainer["seed"] = options_.seed;
+  trainer["ranks"] = world_.size();
+  trainer["global_batch"] = planner.global_batch(position.epoch);
+  trainer["training_samples"] = planner.samples;
+  trainer["training_layout"] = layout_text(planner);
+  trainer["kind"] = checkpoint::kind_text({position.step, why.epoch_end, why.interval});
+  if (why.validation_due) trainer["validation_due"] = true;
+  trainer["best"] = best.to_json();
+  if (balance_ != nullptr) trainer["balance"] = balance_->to_json();
+  if (bad_steps_ != nullptr) trainer["bad_steps"] = bad_steps_->to_json();
+  if (loss_scale_ != nullptr && loss_scale_->active()) trainer["loss_scale"] = loss_scale_->to_json();
+  trainer["options"] = Json::object();
+  for (const auto& [name, value] : options_.as_used) trainer["options"][name] = value;
+  return contents;
+}
+
+// Returns why it could not be.
+std::string Saver::write(const checkpoint::Contents& contents, std::int64_t step, bool is_best) const {
+  try {
+    tidy_up(checkpoint::write(options_.save.save_dir, step, contents), is_best);
+    return {};
+  } catch (const Error& problem) {
+    return problem.what();
+  } catch (const std::bad_alloc&) {
+    return "the memory of this machine ran out";
+  }
+}
+
+void Saver::begin(const Position& position, const Best& best, const PlannerOptions& planner,
+                  const Reasons& why) {
+  MOTLEY_CHECK(!writing_.valid());
+  if (world_.rank() != 0) return;
+  begun_s_ = now_s();
+  const std::int64_t step = position.step;
+  const auto end = [this, step](const std::string& failure) {
+    if (!failure.empty()) log::warn("the checkpoint of step {} was not written: {}", step, failure);
+    return Written{failure, now_s() - begun_s_};
+  };
+  try {
+    // Shared, since a task that can be copied is what threads are given.
+    auto contents = std::make_shared<checkpoint::Contents>(contents_of(position, best, planner, why));
+    writing_ = std::async(std::launch::async, [this, contents, step, is_best = best.step == step, end] {
+      return end(write(*contents, step, is_best));
+    });
+  } catch (const std::bad_alloc&) {
+    snapshot_.clear();
+    std::promise<Written> none;
+    none.set_value(end("the memory of this machine ran out"));
+    writing_ = none.get_future();
+  }
+}
+
+Saver::Written Saver::finish() {
+  Written written;
+  if (world_.rank() == 0) {
+    const double started_s = now_s();
+    written = writing_.get();
+    written.waited_s = now_s() - started_s;
+  }
+  written.failure = world_.broadcast(written.failure, 0, "the checkpoint to be written");
+  return written;
 }
 
 void Saver::repair_best(const Best& best) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,11 +61,17 @@ class Saver {
   // and retention goes by the link.
   void repair_best(const Best& best) const;
 
-  // Writes the checkpoint of this step, in place of one that is already there, and removes those that need
-  // not be kept. A failure is warned of, and its reason returned: nothing when the checkpoint stands.
-  // Collective.
-  std::string save(const Position& position, const Best& best, const PlannerOptions& planner,
-                   const Reasons& why);
+  // Copies the state of this step into host memory and begins to write its checkpoint, in place of one that is already
+  // there, in a thread of its own, which then removes those that need not be kept. A failure is warned of. The one before
+  // must be finished.
+  void begin(const Position& position, const Best& best, const PlannerOptions& planner, const Reasons& why);
+  // Waits for the checkpoint that was begun last; once for each. Collective.
+  struct Written {
+    std::string failure;  // nothing when the checkpoint stands
+    double seconds = 0;   // from begin() to the end of writing
+    double waited_s = 0;  // of that, in this call
+  };
+  Written finish();
 
  private:
   void take_staging(std::size_t arenas);
@@ -73,6 +80,9 @@ class Saver {
   void check_changes(const std::filesystem::path& checkpoint, const Json& trainer,
                      const PlannerOptions& planner) const;
   std::string changes_of_options(const Json& trainer, const PlannerOptions& planner) const;
+  checkpoint::Contents contents_of(const Position& position, const Best& best, const PlannerOptions& planner,
+                                   const Reasons& why);
+  std::string write(const checkpoint::Contents& contents, std::int64_t step, bool is_best) const;
   void tidy_up(const std::filesystem::path& checkpoint, bool is_best) const;
 
   const TrainOptions& options_;
@@ -89,6 +99,11 @@ class Saver {
   // Parameters and optimizer state on their way from rank 0 to the others: members, because MPI may still
   // write to them when a deadline has passed.
   std::vector<std::vector<float>> staging_;
+
+  // The state that is being written, on rank 0: parameters, then optimizer state. Kept for the next one.
+  std::vector<std::vector<float>> snapshot_;
+  double begun_s_ = 0;
+  std::future<Written> writing_;  // last: its destructor waits for what uses the others
 };
 
 // The parameters of a checkpoint on every rank, for evaluation.

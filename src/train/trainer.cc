@@ -516,17 +516,31 @@ void Trainer::validate() {
 
 void Trainer::save(const Saver::Reasons& reasons) {
   if (options_.save.no_save) return;
-  const double started_s = now_s();
+  complete_save(true);
   combine_statistics();
   verify_parameters();
   flush_interval();
   Saver::Reasons why = reasons;
   why.validation_due = validation_due_;
-  save_failure_ = saver_->save(position_, judge_->best(), planner_options_, why);
-  if (!save_failure_.empty()) return;
-  saved_ = {position_.step, judge_->best().step, why};
-  stop_clock_.saved_in(now_s() - started_s);
-  warn_of_slow_checkpoints();
+  saver_->begin(position_, judge_->best(), planner_options_, why);
+  saving_ = SavedStep{position_.step, judge_->best().step, why};
+}
+
+// Waits for the checkpoint that is being written, if there is one.
+void Trainer::complete_save(bool next_is_due) {
+  if (!saving_) return;
+  const Saver::Written written = saver_->finish();
+  constexpr double worth_saying_s = 0.5;
+  if (next_is_due && written.waited_s > worth_saying_s)
+    log::info("step {}: the checkpoint of step {} was still being written: waited {} for it", position_.step,
+              saving_->step, seconds_text(written.waited_s));
+  save_failure_ = written.failure;
+  if (save_failure_.empty()) {
+    saved_ = *saving_;
+    stop_clock_.saved_in(written.seconds);
+    warn_of_slow_checkpoints(saving_->step);
+  }
+  saving_.reset();
 }
 
 void Trainer::finish(bool complete) {
@@ -542,11 +556,13 @@ void Trainer::finish(bool complete) {
   if (trained) combine_statistics();
   // A run that stops before its end judges nothing that a run to the end would not have.
   if (trained && options_.data.validate_interval > 0 && (complete || !asked_to_stop_)) validate();
+  complete_save();
   const bool saved_here = saved_.step == position_.step;
   const bool unsaved = trained && !options_.save.no_save &&
                        (!saved_here || saved_.best_step != judge_->best().step ||
                         saved_.why.validation_due != validation_due_);
   if (unsaved) save(saved_here ? saved_.why : Saver::Reasons());
+  complete_save();
   progress_.reset();
   if (world_.rank() == 0 && summary_.samples_per_s() > 0)
     log::info("{}", summary_.text(crowded_, balance_->policy() == balance::PolicyKind::automatic));
@@ -563,13 +579,13 @@ bool Trainer::wants_to_stop() {
   return signals_() != 0 || (world_.rank() == 0 && stop_clock_.time_is_up(now_s() - started_s_));
 }
 
-void Trainer::warn_of_slow_checkpoints() {
+void Trainer::warn_of_slow_checkpoints(std::int64_t step) {
   if (world_.rank() != 0 || warned_of_slow_checkpoints_ || !stop_clock_.is_too_slow()) return;
   warned_of_slow_checkpoints_ = true;
   log::warn(
       "the checkpoint of step {} took {}, so that one that begins at a signal would not be done within "
       "--checkpoint-deadline {}: {}",
-      position_.step, seconds_text(stop_clock_.save_s()), options_.guard.checkpoint_deadline,
+      step, seconds_text(stop_clock_.save_s()), options_.guard.checkpoint_deadline,
       stop_clock_.ends_s() > 0 ? "the last one before the end is taken as much earlier"
                                : "expected --stop-after, or --save-interval-updates that loses little");
 }

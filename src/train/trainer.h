@@ -110,10 +110,11 @@ class Trainer {
   void validate();
   bool begin_with_validation();
   void save(const Saver::Reasons& why);
+  void complete_save(bool next_is_due = false);
   // `complete`: all steps of the run are done.
   void finish(bool complete);
   bool wants_to_stop();
-  void warn_of_slow_checkpoints();
+  void warn_of_slow_checkpoints(std::int64_t step);
   std::string why_stopped() const;
   [[noreturn]] void end_stopped();
 
@@ -161,10 +162,11 @@ class Trainer {
   double step_started_s_ = 0;
   std::int64_t started_step_ = 0, reported_step_ = 0;
   std::int64_t validated_step_ = -1, verified_step_ = 0;
-  struct {
+  struct SavedStep {
     std::int64_t step = -1, best_step = -1;
     Saver::Reasons why;
-  } saved_;  // the newest checkpoint that this run wrote or came from
+  } saved_;                          // the newest checkpoint that this run wrote or came from
+  std::optional<SavedStep> saving_;  // what is being written
 };
 
 }  // namespace motley::train

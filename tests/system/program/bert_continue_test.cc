@@ -26,10 +26,30 @@ class BertContinues : public ::testing::Test {
 
   test::MpiRun run(const std::string& steps, const std::string& data = "data",
                    const std::string& config = "bert_config.json") const {
-    return test::run_motley(
-        2, {"train", "--task", "bert", "--config_file", at(config), "--dict", at("vocab.txt"), "--data", at(data),
-            "--save-dir", at("run"), "--optimizer", "adamw", "--lr", "1e-3", "--threads", "1", "--max-sentences",
-            "8", "--max-update", steps, "--log-format", "none"});
+    return test::run_motley(2, {"train",
+                                "--task",
+                                "bert",
+                                "--config_file",
+                                at(config),
+                                "--dict",
+                                at("vocab.txt"),
+                                "--data",
+                                at(data),
+                                "--save-dir",
+                                at("run"),
+                                "--optimizer",
+                                "adamw",
+                                "--lr",
+                                "1e-3",
+                                "--threads",
+                                "1",
+                                "--max-sentences",
+                                "8",
+                                "--max-update",
+                                steps,
+                                "--log-format",
+                                "none",
+                                "--allow-changed-options"});
   }
 
   test::TemporaryDirectory directory_;

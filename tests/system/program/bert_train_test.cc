@@ -91,7 +91,8 @@ TEST_F(BertProgram, trains_judges_continues_and_leaves_a_model) {
   EXPECT_NEAR(result["loss"].get<double>(), lines.back()["loss"].get<double>(), 1e-6);
   EXPECT_EQ(result["samples"], 60);
 
-  const test::MpiRun second = test::run_motley(2, train({"--max-epoch", "2", "--log-interval", "1"}));
+  const test::MpiRun second =
+      test::run_motley(2, train({"--max-epoch", "2", "--log-interval", "1", "--allow-changed-options"}));
   ASSERT_EQ(second.job.exit_code, 0) << second.job.err;
   EXPECT_NE(second.job.err.find("continuing from"), std::string::npos);
   EXPECT_TRUE(fs::exists(at("run/latest/vocab.txt"))) << "carried over from the checkpoint";

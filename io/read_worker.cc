@@ -1,6 +1,7 @@
 #include "io/read_worker.h"
 
 #include <algorithm>
+#include <exception>
 #include <chrono>
 #include <new>
 #include <utility>
@@ -166,6 +167,8 @@ ReadOwner::ReadOwner(std::shared_ptr<ReadWorker> worker, double timeout_s)
 }
 
 ReadOwner::~ReadOwner() {
+  // A run that has failed does not wait for what another rank may never come to read.
+  if (std::uncaught_exceptions() > 0) shutdown_s_ = std::min(shutdown_s_, grace_s);
   leave();
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/backoff.h"
+#include "comm/liveness.h"
 #include "comm/mpi.h"
 
 namespace motley::comm {
@@ -80,16 +81,18 @@ Error Communicator::late(const char* what, std::span<const int> missing) const {
   std::string sentence =
       fmt::format("rank {} (host {}) waited {:g} s for {}", spoken_rank_, host_, timeout_s_, what);
   if (!missing.empty()) sentence += fmt::format(": {} not arrived", name_ranks(missing));
+  sentence += stall_remark();
   return {ExitCode::communication, sentence};
 }
 
 void Communicator::wait(MPI_Request& request, const char* what) const {
+  const WaitMark mark(what);
   Backoff backoff;
   for (;;) {
     int done = 0;
     MOTLEY_MPI(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
     if (done) return;
-    if (backoff.waited_s() > timeout_s_) throw late(what);
+    if (deadline_passed(backoff.waited_s(), timeout_s_)) throw late(what);
     backoff.pause();
   }
 }
@@ -99,13 +102,14 @@ void Communicator::wait(MPI_Request& request, const char* what) const {
 void Communicator::wait_each(std::span<MPI_Request> by_rank, const char* what) const {
   const int count = static_cast<int>(by_rank.size());
   std::vector<int> finished(by_rank.size());
+  const WaitMark mark(what);
   Backoff backoff;
   for (;;) {
     int found = 0;
     MOTLEY_MPI(MPI_Testsome(count, by_rank.data(), &found, finished.data(), MPI_STATUSES_IGNORE));
     if (found == MPI_UNDEFINED) return;  // none is active any more
     if (found > 0) continue;
-    if (backoff.waited_s() > timeout_s_) break;
+    if (deadline_passed(backoff.waited_s(), timeout_s_)) break;
     backoff.pause();
   }
   std::vector<int> missing;

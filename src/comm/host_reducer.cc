@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "comm/backoff.h"
+#include "comm/liveness.h"
 #include "comm/mpi.h"
 #include "core/bfloat16.h"
 #include "core/error.h"
@@ -75,6 +76,7 @@ double HostReducer::finish() {
   in_step_ = false;
   if (!driver_.joinable()) return 0;
   const auto start = std::chrono::steady_clock::now();
+  const WaitMark mark("the gradients of the others");
   std::unique_lock lock(mutex_);
   wake_owner_.wait(lock, [this] { return reduced_ == buckets() || failure_; });
   if (failure_) std::rethrow_exception(failure_);
@@ -139,7 +141,7 @@ void HostReducer::drive() {
       if (finished > 0) {
         count_reduced(finished);
         backoff.restart();
-      } else if (backoff.waited_s() > world_.timeout_s()) {
+      } else if (deadline_passed(backoff.waited_s(), world_.timeout_s())) {
         throw world_.late(fmt::format("gradient bucket {} of {}", done + 1, buckets()).c_str());
       }
     }

@@ -32,7 +32,7 @@ bool all_arrived(double timeout_s) {
   }
 }
 
-constexpr unsigned abort_deadline_s = 10;
+constexpr unsigned abort_deadline_s = 6;
 volatile std::sig_atomic_t exit_code = 0;
 
 // Ends this process, should MPI_Abort never return: Open MPI 4.1's mpirun has been seen to lose what it is told

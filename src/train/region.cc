@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "comm/liveness.h"
+
 namespace motley::train {
 namespace {
 
@@ -13,6 +15,17 @@ constexpr double shortest_sleep_s = 0.5e-3;
 
 double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
+}
+
+// A slow device would be seen to move on the way.
+void sleep(double seconds) {
+  constexpr double longest_s = 0.2;
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  for (double left_s = seconds; left_s > 0; left_s = seconds_between(std::chrono::steady_clock::now(), end)) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left_s, longest_s)));
+    comm::note_progress();
+  }
 }
 
 balance::SlowSpec of_this_rank(const std::string& slow, const comm::Communicator& world) {
@@ -41,13 +54,14 @@ void ComputeRegion::open() {
 }
 
 void ComputeRegion::lap() {
+  comm::note_progress();
   if (slow_.empty()) return;
   backend_.synchronize();
   const Clock::time_point now = Clock::now();
   owed_s_ += (factor_ - 1) * seconds_between(lap_started_, now);
   lap_started_ = now;
   if (owed_s_ < shortest_sleep_s) return;
-  std::this_thread::sleep_for(std::chrono::duration<double>(owed_s_));
+  sleep(owed_s_);
   lap_started_ = Clock::now();
   const double slept_s = seconds_between(now, lap_started_);
   times_.slept_s += slept_s;
@@ -71,6 +85,7 @@ void ComputeRegion::begin_micro_batch() {
 }
 
 void ComputeRegion::end_micro_batch() {
+  comm::note_progress();
   micro_batches_.back().end = backend_.mark();
   micro_batches_.back().last_wait = waits_.size();
 }

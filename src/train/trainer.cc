@@ -10,6 +10,7 @@
 
 #include "checkpoint/directory.h"
 #include "comm/agree.h"
+#include "comm/liveness.h"
 #include "core/clock.h"
 #include "core/files.h"
 #include "core/log.h"
@@ -261,6 +262,10 @@ void Trainer::open_outputs() {
 
 void Trainer::run() {
   if (judge_ == nullptr) prepare();
+  comm::note_step(position_.step);
+  comm::note_phase("planning");
+  heartbeat_.reset();
+  heartbeat_ = std::make_unique<comm::Heartbeat>(world_, backend_->device().name);
   Planner planner(world_, planner_options_, position_);
   if (validation_due_ && !begin_with_validation()) return finish(false);
   bool complete = true;
@@ -278,6 +283,7 @@ void Trainer::run() {
     io::Window rows;
     double read_s = 0;
     const double asked_s = now_s();
+    comm::note_phase("reading the training data");
     comm::agree(world_, "reading the training data", [&] {
       rows = train_data_.reader->take(world_.timeout_s());
       read_s = now_s() - asked_s;
@@ -313,6 +319,8 @@ void Trainer::run_step(const StepPlan& plan, std::span<const std::uint64_t> samp
   const auto limit = memory_limits_.bytes(plan.step);
   if (limit && limit != memory_limit_) micro_batches_->set_limit(*limit);
   memory_limit_ = limit;
+  comm::note_step(plan.step);
+  comm::note_phase("computing");
   StepOutcome outcome = stepper_->run(lr, wants_to_stop());
   asked_to_stop_ = asked_to_stop_ || outcome.stop;
   grad_norm_ = outcome.grad_norm;
@@ -493,6 +501,7 @@ void Trainer::validate() {
   validation_due_ = true;
   if (asked_to_stop_) return;  // the continuation does it
   combine_statistics();
+  comm::note_phase("judging");
   const EvaluateOptions how{.global_batch = planner_options_.global_batch(position_.epoch),
                             .window = options_.batch.window,
                             .weights = balance_->weights(),
@@ -529,6 +538,7 @@ void Trainer::save(const Saver::Reasons& reasons) {
 // Waits for the checkpoint that is being written, if there is one.
 void Trainer::complete_save(bool next_is_due) {
   if (!saving_) return;
+  comm::note_phase("writing a checkpoint");
   const Saver::Written written = saver_->finish();
   constexpr double worth_saying_s = 0.5;
   if (next_is_due && written.waited_s > worth_saying_s)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/heartbeat.h"
 #include "core/clock.h"
 #include "core/stop_signal.h"
 #include "kernels/backend.h"
@@ -148,6 +149,7 @@ class Trainer {
   std::unique_ptr<report::MetricsFile> skipped_file_;  // rank 0 only, and only when there is something in it
   std::unique_ptr<report::Progress> progress_;         // rank 0 only
   StepObserver observer_;
+  std::unique_ptr<comm::Heartbeat> heartbeat_;  // of a run
 
   std::string save_failure_;   // why the newest checkpoint was not written, if it was not
   bool whole_shares_ = false;  // batch norm over global batches: a share is one micro-batch

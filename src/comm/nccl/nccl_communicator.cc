@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "comm/backoff.h"
+#include "comm/liveness.h"
 #include "core/log.h"
 #include "kernels/cuda/cuda.h"
 
@@ -83,7 +84,7 @@ void NcclCommunicator::wait_until_ready(const char* what) {
     if (result != ncclSuccess) fail_with(result, "ncclCommGetAsyncError");
     if (state == ncclSuccess) return;
     if (state != ncclInProgress) fail_with(state, what);
-    if (backoff.waited_s() > group_.timeout_s()) {
+    if (deadline_passed(backoff.waited_s(), group_.timeout_s())) {
       failed_ = true;
       throw group_.late(what);
     }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/backoff.h"
+#include "comm/liveness.h"
 #include "core/clock.h"
 
 namespace motley::comm {
@@ -145,7 +146,7 @@ void NcclReducer::wait_for(cudaEvent_t event, std::size_t bucket) {
     if (state != cudaErrorNotReady) cuda::check(state, "cudaEventQuery");
     if (nccl_) nccl_->check_health();
     if (stop_) fail(ExitCode::communication, "the sum of gradients was given up");
-    if (backoff.waited_s() > gpus_->timeout_s()) {
+    if (deadline_passed(backoff.waited_s(), gpus_->timeout_s())) {
       throw gpus_->late(fmt::format("gradient bucket {} of {}, to be summed over GPUs, on {}", bucket + 1, buckets(),
                                     cuda::device_text())
                             .c_str());

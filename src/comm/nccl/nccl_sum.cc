@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/backoff.h"
+#include "comm/liveness.h"
 #include "core/error.h"
 
 namespace motley::comm {
@@ -98,7 +99,7 @@ void NcclSum::wait(const char* what) {
     }
     if (state != cudaErrorNotReady) cuda::check(state, "cudaEventQuery");
     if (nccl_) nccl_->check_health();
-    if (backoff.waited_s() > gpus_->timeout_s())
+    if (deadline_passed(backoff.waited_s(), gpus_->timeout_s()))
       throw gpus_->late(fmt::format("{}, on {}", sums_[i].what, cuda::device_text()).c_str());
     backoff.pause();
   }

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -41,7 +43,7 @@ class FaultyDisk : public ::testing::Test {
                                       "--keep-interval-updates",
                                       "3",
                                       "--log-interval",
-                                      "1"};
+                                      "1", "--timeout", std::to_string(deadline_s)};
     job = std::make_unique<test::BackgroundJob>(
         notes, test::mpirun_command(ranks, test::BackgroundJob::noting(notes, words)),
         test::BackgroundJob::Environment{{"LD_PRELOAD", MOTLEY_FAULTY_DISK},
@@ -66,7 +68,7 @@ class FaultyDisk : public ::testing::Test {
     return test::wait_until([&] { return newest() > step; });
   }
 
-  static constexpr int ranks = 2;
+  static constexpr int ranks = 2, deadline_s = 12;
   test::TemporaryDirectory directory;
   fs::path data = directory.path() / "data", run = directory.path() / "run",
            notes = directory.path() / "notes", fault = directory.path() / "fault";
@@ -129,6 +131,21 @@ TEST_F(FaultyDisk, a_last_checkpoint_that_cannot_be_written_is_no_success) {
   ASSERT_EQ(::kill(job->rank(1), SIGUSR1), 0);
   EXPECT_EQ(job->exit_code(60), 4) << job->log();
   EXPECT_NO_THROW(checkpoint::verify(run / "latest"));
+}
+
+TEST_F(FaultyDisk, a_rank_that_is_blocked_in_a_read_is_named) {
+  ASSERT_TRUE(wait_for_newer_than(0)) << job->log();
+  const auto began = std::chrono::steady_clock::now();
+  begin("block");
+  const int code = job->exit_code(60);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  EXPECT_EQ(code, 5) << job->log();
+  EXPECT_LT(seconds, deadline_s + 10);
+  const std::string log = job->log();
+  const bool by_rank_0 = std::regex_search(
+      log, std::regex(R"(nothing has moved for [0-9.]+ s: rank 1 \(host [^)]+\) was last seen reading the training data in step )"));
+  const bool by_itself = std::regex_search(log, std::regex(R"(rank 1: window [0-9]+ of [^ ]+/train.h5 was not read within 12 s)"));
+  EXPECT_TRUE(by_rank_0 || by_itself) << log;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "io/read_worker.h"
 
 #include <algorithm>
-#include <exception>
 #include <chrono>
+#include <exception>
 #include <new>
 #include <utility>
 

@@ -35,7 +35,8 @@ struct Answer {
 
 StateMessage own_message(bool leaves) {
   const OwnState state = own_state();
-  StateMessage message{state.step, state.progress, now_s() - state.since_s, state.waiting ? 1 : 0, leaves ? 1 : 0, {}};
+  StateMessage message{
+      state.step, state.progress, now_s() - state.since_s, state.waiting ? 1 : 0, leaves ? 1 : 0, {}};
   std::strncpy(message.doing.data(), state.doing.c_str(), message.doing.size() - 1);
   return message;
 }

@@ -73,7 +73,8 @@ std::string stall_remark() {
 
 OwnState own_state() {
   const std::lock_guard lock(mutex);
-  return {step, progress.load(std::memory_order_relaxed), waiting, since_s, waiting ? awaited : std::string(phase)};
+  return {step, progress.load(std::memory_order_relaxed), waiting, since_s,
+          waiting ? awaited : std::string(phase)};
 }
 
 void use_stall_clock(const StallClock* clock) {

@@ -26,8 +26,9 @@ std::string Roll::seen(std::size_t rank, double now_s, double silence_s) const {
   const double silent_s = now_s - entry.heard_s;
   std::string text = names_[rank];
   if (silent_s > silence_s) text += fmt::format(" has not been heard of for {:.1f} s and", silent_s);
-  return text + fmt::format(" was last seen {}{} in step {}, for {:.1f} s", entry.state.waiting ? "waiting for " : "",
-                            entry.state.doing, entry.state.step, entry.state.for_s + silent_s);
+  return text + fmt::format(" was last seen {}{} in step {}, for {:.1f} s",
+                            entry.state.waiting ? "waiting for " : "", entry.state.doing, entry.state.step,
+                            entry.state.for_s + silent_s);
 }
 
 std::string Roll::verdict(double now_s, double silence_s) const {

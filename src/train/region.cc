@@ -20,8 +20,9 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
 // A slow device would be seen to move on the way.
 void sleep(double seconds) {
   constexpr double longest_s = 0.2;
-  const auto end = std::chrono::steady_clock::now() +
-                   std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+  const auto end =
+      std::chrono::steady_clock::now() +
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
   for (double left_s = seconds; left_s > 0; left_s = seconds_between(std::chrono::steady_clock::now(), end)) {
     std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left_s, longest_s)));
     comm::note_progress();

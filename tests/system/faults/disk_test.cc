@@ -43,7 +43,9 @@ class FaultyDisk : public ::testing::Test {
                                       "--keep-interval-updates",
                                       "3",
                                       "--log-interval",
-                                      "1", "--timeout", std::to_string(deadline_s)};
+                                      "1",
+                                      "--timeout",
+                                      std::to_string(deadline_s)};
     job = std::make_unique<test::BackgroundJob>(
         notes, test::mpirun_command(ranks, test::BackgroundJob::noting(notes, words)),
         test::BackgroundJob::Environment{{"LD_PRELOAD", MOTLEY_FAULTY_DISK},
@@ -143,8 +145,11 @@ TEST_F(FaultyDisk, a_rank_that_is_blocked_in_a_read_is_named) {
   EXPECT_LT(seconds, deadline_s + 10);
   const std::string log = job->log();
   const bool by_rank_0 = std::regex_search(
-      log, std::regex(R"(nothing has moved for [0-9.]+ s: rank 1 \(host [^)]+\) was last seen reading the training data in step )"));
-  const bool by_itself = std::regex_search(log, std::regex(R"(rank 1: window [0-9]+ of [^ ]+/train.h5 was not read within 12 s)"));
+      log,
+      std::regex(
+          R"(nothing has moved for [0-9.]+ s: rank 1 \(host [^)]+\) was last seen reading the training data in step )"));
+  const bool by_itself = std::regex_search(
+      log, std::regex(R"(rank 1: window [0-9]+ of [^ ]+/train.h5 was not read within 12 s)"));
   EXPECT_TRUE(by_rank_0 || by_itself) << log;
 }
 

@@ -118,21 +118,27 @@ TEST_F(Faults, law5_any_rank_that_stops_is_named_and_ends_the_run_within_the_dea
     const auto start_time = std::chrono::steady_clock::now();
     ASSERT_EQ(::kill(job->rank(victim), SIGSTOP), 0);
     const int code = job->exit_code(30);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
     ::kill(job->rank(victim), SIGKILL);
     EXPECT_EQ(code, 5);
     EXPECT_LT(seconds, 3 + 10);
     const std::string log = job->log(), name = "rank " + std::to_string(victim) + " (host " + host + ", ";
     // Rank 0 says what the others have told it; when it is itself the one, they say so by their own clocks.
-    const std::string sentence = victim == 0 ? "error: rank [12] [^\n]* waited 3 s for [^\n]*; " : "error: nothing has moved for 3[.][0-9] s: ";
-    EXPECT_TRUE(std::regex_search(log, std::regex(sentence + R"(rank [0-9] \(host [^()]+\) has not been heard of for )"))) << log;
+    const std::string sentence = victim == 0 ? "error: rank [12] [^\n]* waited 3 s for [^\n]*; "
+                                             : "error: nothing has moved for 3[.][0-9] s: ";
+    EXPECT_TRUE(std::regex_search(
+        log, std::regex(sentence + R"(rank [0-9] \(host [^()]+\) has not been heard of for )")))
+        << log;
     EXPECT_NE(log.find(name), std::string::npos) << log;
     if (victim != 0) {
-      EXPECT_TRUE(std::regex_search(log, std::regex("was last seen [a-z ]+ in step [0-9]+, for [0-9.]+ s"))) << log;
+      EXPECT_TRUE(std::regex_search(log, std::regex("was last seen [a-z ]+ in step [0-9]+, for [0-9.]+ s")))
+          << log;
     }
     for (int other = 0; other < ranks; ++other) {
       if (other != victim && other != 0) {
-        EXPECT_EQ(log.find("rank " + std::to_string(other) + " (host " + host + ", "), std::string::npos) << log;
+        EXPECT_EQ(log.find("rank " + std::to_string(other) + " (host " + host + ", "), std::string::npos)
+            << log;
       }
     }
   }
@@ -164,7 +170,8 @@ TEST_F(Faults, law5_a_rank_that_stops_in_a_run_with_batch_norm_ends_it_within_th
   ::kill(job->rank(2), SIGKILL);
   EXPECT_EQ(code, 5);
   const std::string log = job->log();
-  const std::regex sentence(R"(error: nothing has moved for 3[.][0-9] s: rank 2 \(host [^()]+\) has not been heard of for )");
+  const std::regex sentence(
+      R"(error: nothing has moved for 3[.][0-9] s: rank 2 \(host [^()]+\) has not been heard of for )");
   EXPECT_TRUE(std::regex_search(log, sentence)) << log;
 }
 

@@ -71,7 +71,8 @@ TEST_P(GpuRanksGone, the_others_end_within_the_deadline) {
   EXPECT_LT(seconds, 3 + 10) << job.log();
   EXPECT_TRUE(std::regex_search(
       job.log(),
-      std::regex(R"(rank [0-9] \(host [^ ()]+\) waited 3 s for (gradient bucket [0-9]+|the [a-z]+)|nothing has moved for 3)")))
+      std::regex(
+          R"(rank [0-9] \(host [^ ()]+\) waited 3 s for (gradient bucket [0-9]+|the [a-z]+)|nothing has moved for 3)")))
       << job.log();
   for (int rank = 0; rank < ranks; ++rank)
     EXPECT_TRUE(wait_until([&] { return ::kill(job.rank(rank), 0) != 0; }))

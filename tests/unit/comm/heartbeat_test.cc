@@ -10,7 +10,9 @@
 namespace motley::comm {
 namespace {
 
-void sleep_ms(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+void sleep_ms(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
 
 class HeartbeatTest : public ::testing::Test {
  protected:
@@ -54,9 +56,11 @@ TEST_F(HeartbeatTest, when_nothing_moves_rank_0_says_who_keeps_the_others_waitin
     note_phase("computing");
     sleep_ms(1500);
   }
-  EXPECT_NO_THROW(world_.barrier("a rank that is late")) << "rank 0 is to speak before waits end by themselves";
+  EXPECT_NO_THROW(world_.barrier("a rank that is late"))
+      << "rank 0 is to speak before waits end by themselves";
   if (world_.size() > 1 && world_.rank() == 0) {
-    const std::string late = "rank " + std::to_string(world_.size() - 1) + " (host " + world_.host() + ", a device)";
+    const std::string late =
+        "rank " + std::to_string(world_.size() - 1) + " (host " + world_.host() + ", a device)";
     EXPECT_NE(ended().find(late + " was last seen computing in step 3, for "), std::string::npos) << ended();
     EXPECT_EQ(ended().find("rank 0 ("), std::string::npos) << ended();
   } else {

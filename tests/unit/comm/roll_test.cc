@@ -38,7 +38,8 @@ TEST_F(RollTest, a_rank_that_is_silent_is_named_with_what_it_last_did) {
   roll_.heard(0, waiting(12, 50, 3.5), 113);
   roll_.heard(1, waiting(12, 50, 3.5), 113);
   EXPECT_EQ(roll_.verdict(113.5, 1),
-            "nothing has moved for 3.5 s: rank 2 (host c, Z) has not been heard of for 3.5 s and was last seen computing in "
+            "nothing has moved for 3.5 s: rank 2 (host c, Z) has not been heard of for 3.5 s and was last "
+            "seen computing in "
             "step 12, for 3.8 s");
 }
 
@@ -49,14 +50,16 @@ TEST_F(RollTest, a_rank_that_is_heard_of_and_does_not_wait_keeps_the_others_wait
     roll_.heard(2, waiting(7, 9, now - 110), now);
   }
   EXPECT_EQ(roll_.verdict(114, 1),
-            "nothing has moved for 4.0 s: rank 1 (host b, Y) was last seen reading the training data in step 7, for 4.5 s");
+            "nothing has moved for 4.0 s: rank 1 (host b, Y) was last seen reading the training data in step "
+            "7, for 4.5 s");
 }
 
 TEST_F(RollTest, when_all_wait_all_are_named) {
   for (int rank = 0; rank < 3; ++rank) roll_.heard(rank, waiting(7, 9), 110);
   for (int rank = 0; rank < 3; ++rank) roll_.heard(rank, waiting(7, 9, 5), 115);
   const std::string verdict = roll_.verdict(115, 1);
-  EXPECT_NE(verdict.find("rank 0 (host a, X) was last seen waiting for the gradients of the others in step 7, for 5.0 s; rank 1"),
+  EXPECT_NE(verdict.find("rank 0 (host a, X) was last seen waiting for the gradients of the others in step "
+                         "7, for 5.0 s; rank 1"),
             std::string::npos)
       << verdict;
   EXPECT_NE(verdict.find("; rank 2"), std::string::npos) << verdict;

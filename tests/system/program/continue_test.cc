@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -165,6 +166,32 @@ TEST_F(Continuing, numbers_that_are_not_finite_end_the_run_and_leave_what_was_go
   EXPECT_EQ(wild.job.exit_code, 70);
   EXPECT_NE(wild.job.err.find("not a finite number"), std::string::npos) << wild.job.err;
   EXPECT_EQ(fs::read_symlink(run / "latest").filename(), "step-00000002");
+}
+
+// Law 1 across restarts: ranks, shares, memory and threads may be others each time.
+TEST_F(Continuing, on_other_ranks_it_is_the_same_run) {
+  const auto part = [&](int ranks, const char* save_dir, const char* steps, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"train", "--data", data.string(), "--save-dir", (directory.path() / save_dir).string(),
+                                          "--global-batch", "40", "--lr", "1", "--warmup-updates", "1000", "--log-interval",
+                                          "1", "--max-sentences", "8", "--max-update", steps, "--validate-interval", "0"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const test::MpiRun done = test::run_motley(ranks, arguments);
+    EXPECT_EQ(done.job.exit_code, 0) << done.job.err;
+  };
+  part(1, "one", "30", {});
+  part(4, "elastic", "11", {"--policy", "sync"});
+  part(2, "elastic", "19", {"--policy", "static", "--weights", "1,4", "--memory-limit", "1:300M"});
+  part(7, "elastic", "30", {"--policy", "static", "--weights", "3,0,1,2,2,1,1"});
+  const auto losses = [&](const char* save_dir) {
+    std::vector<double> all;
+    std::ifstream file(directory.path() / save_dir / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line)["loss"].get<double>());
+    return all;
+  };
+  const std::vector<double> one = losses("one"), elastic = losses("elastic");
+  ASSERT_EQ(one.size(), 30u);
+  ASSERT_EQ(elastic.size(), 30u);
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(elastic[i], one[i], 1e-4 * one[i]) << "step " << i + 1;
 }
 
 TEST_F(Continuing, a_deadline_in_a_file_counts) {
